@@ -203,8 +203,9 @@ class ToolActivities:
     def deployed(self, run: ToolRun) -> Tool | None:
         """Return the deployed tool of a call; None if there is none."""
         info = activity.info()
-        name = run.tool or info.activity_type
-        return self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
+        name = run.undoes or run.tool or info.activity_type
+        item = self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
+        return item.undo if item is not None and run.undoes else item
 
     def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
         """Find the tool and parse the arguments; a result means that the tool does not run."""

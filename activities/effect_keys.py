@@ -22,10 +22,10 @@ def key_of(item: Tool, run: ToolRun, arguments: str | None = None) -> str:
     `arguments` are others than those of the call, as JSON. Everything that `effect=` of the tool
     raises is passed on.
     """
-    if item.effect is None or not run.effect_scope:
+    if not run.effect_scope or (item.effect is None and not run.undoes):
         return ""
     values = item.arguments.values(clean(run.arguments if arguments is None else arguments))
-    return effects.key_of(item.effect, values, item.name, run.effect_scope)
+    return effects.key_of(item.effect or (), values, item.name, run.effect_scope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,31 @@ async def settle(
     return value, f"call {word(call)} of turn {word(turn.id)} is settled: {settlement}"
 
 
+@turns.action(
+    "perdure undo ticket-4711",
+    "perdure undo ticket-4711 call_1_1 --by anna@example.com",
+    json="Print the effects, or the turn that takes one back, as a line of JSON.",
+)
+@click.argument("call", required=False, help="The call's id; without it, effects are listed.")
+@options.BY
+async def undo(turn: Turn[Any], call: str | None, by: str | None) -> tuple[dict[str, Any], str]:
+    """Take back the effect of a call of a turn that is over, or list what can be taken back.
+
+    A turn of its own does that, with what the tool of the call has in undo=. It may wait for
+    approval.
+    """
+    from perdure.clients.cli.drawing import effects
+    from perdure.clients.cli.drawing.hints import CommandHints
+    from perdure.text import word
+
+    if call is None:
+        known = await turn.effects()
+        return {"turn": turn.id, "effects": known}, effects.in_words(turn.id, known)
+    started = await turn.undo(call, by=sender(by))
+    said = f"turn {word(started.id)} takes call {word(call)} of turn {word(turn.id)} back"
+    return {"turn": started.id}, f"{said}; to follow it: {CommandHints().of('show', started.id)}"
+
+
 @turns.command(
     epilog=examples(
         "perdure add-budget ticket-4711 --usd 0.50 --time 10m",

@@ -20,7 +20,7 @@ from perdure.clients.reading.live_events import live_items
 from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.reading.tool_progress import ToolProgress
-from perdure.clients.turns import settling, waiting
+from perdure.clients.turns import settling, undoing, waiting
 from perdure.clients.turns.changes import Change, changes
 from perdure.clients.turns.forks import Effect, Forks
 from perdure.clients.turns.status import TurnStatus
@@ -29,6 +29,7 @@ from perdure.turn import ending, withheld
 from perdure.turn.facts import TurnContinued
 from perdure.turn.state import TurnState
 from perdure.values.approvals import PendingApproval
+from perdure.values.effects import EffectRecord
 from perdure.values.reports import AgentReport, Step
 
 logger = logging.getLogger("perdure")
@@ -273,6 +274,19 @@ class ReadableTurn(Generic[T]):
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
         return await self._forks.effects(self.id, await self._last_known(), step)
+
+    async def effects(self) -> tuple[EffectRecord, ...]:
+        """Return what is known of the effects of its calls and of its delegates' calls.
+
+        Only calls of tools with options about their effects are known. What was taken back since
+        has the status `undone`.
+
+        Raises:
+            TurnNotFoundError: The history is gone.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return await undoing.effects_of(self._client, self.id, await self._last_known())
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """Return the calls that wait for a person now, with their complete arguments.

@@ -28,7 +28,7 @@ from perdure.values.messages import ToolCall
 from perdure.values.reports import UnsettledCall
 
 if TYPE_CHECKING:
-    from perdure.clients.turns.handle import Turn
+    from perdure.clients.turns.readable import ReadableTurn
 
 
 class IdPolicies(TypedDict):
@@ -48,7 +48,7 @@ class MadeCall(NamedTuple):
     is_known: bool
 
 
-async def find(turn: Turn[Any], call: UnsettledCall | str) -> MadeCall:
+async def find(turn: ReadableTurn[Any], call: UnsettledCall | str) -> MadeCall:
     """Return the call of a turn that a person means.
 
     Raises:
@@ -79,7 +79,7 @@ def _reviewed(call: UnsettledCall) -> tuple[int, str, str]:
     return call.step, call.tool, call.arguments
 
 
-async def _state(turn: Turn[Any]) -> TurnState:
+async def _state(turn: ReadableTurn[Any]) -> TurnState:
     state = TurnState()
     async with contextlib.aclosing(turn.changes()) as changing:
         async for change in changing:

@@ -29,7 +29,7 @@ class EffectScopes(Wire):
     turn: str = Field(default="", exclude_if=not_)
     session: str = Field(default="", exclude_if=not_)
 
-    def text(self, scope: EffectScope, root: str) -> str:
+    def text(self, scope: EffectScope | Literal["call"], root: str) -> str:
         """Return the text of a scope, which is a part of keys. `root` is the root of delegates."""
         match scope:
             case "account":
@@ -44,7 +44,8 @@ class KnownEffect(Wire):
     """An effect that a worker recognizes by its key, or by the arguments if no key is known.
 
     `place` is that of its record. `turn_id` is the turn of the record, if that is another one and
-    it is unknown whether the effect is there.
+    it is unknown whether the effect is there. `can_undo` means that it may have been taken back
+    since.
     """
 
     place: str
@@ -52,6 +53,7 @@ class KnownEffect(Wire):
     key: str = Field(default="", exclude_if=not_)
     arguments: str = Field(default="", exclude_if=not_)
     turn_id: str = Field(default="", exclude_if=not_)
+    can_undo: bool = Field(default=False, exclude_if=not_)
 
     @classmethod
     def of(cls, record: EffectRecord) -> KnownEffect:
@@ -65,6 +67,7 @@ class KnownEffect(Wire):
             key=key,
             arguments=arguments,
             turn_id="" if is_done else record.turn_id,
+            can_undo=bool(record.undo),
         )
 
     def call_in(self, turn_id: str) -> CallPlace | None:
@@ -115,6 +118,18 @@ class SettledCall(Wire):
         """Who has said what, such as `by anna: done`."""
         who = f" by {harmless(self.decision.by)}" if self.decision.by else ""
         return f"settled{who}: {self.decision.settlement}"
+
+
+class Undo(Wire):
+    """What a turn is for that takes back the effect of a call of another turn.
+
+    `record` is about that call, and has its turn. The effects in `then` are taken back afterwards,
+    each by a turn of its own. `by` is who asked for it; None for an agent with `on_failure="undo"`.
+    """
+
+    record: EffectRecord
+    then: tuple[EffectRecord, ...] = Field(default=(), exclude_if=not_)
+    by: str | None = None
 
 
 class Verification(Wire):

@@ -60,6 +60,12 @@ class _EffectCall:
     call: ToolCall
     effect: PinnedEffect | None
     may_repeat: bool
+    owner: str
+
+    @property
+    def undo(self) -> str:
+        """The agent whose tool takes the effect back; empty if none does."""
+        return self.owner if self.effect is not None and self.effect.can_undo else ""
 
 
 def known(state: TurnState) -> tuple[EffectRecord, ...]:
@@ -298,7 +304,8 @@ def _call(state: TurnState, key: ToolKey | VerifyKey) -> _EffectCall:
         ToolKey(key.step, key.call, key.attempt),
         call,
         tool.effect if tool else None,
-        tool is not None and tool.is_idempotent,
+        may_repeat=tool is not None and tool.is_idempotent,
+        owner=(tool.owner if tool else "") or (state.agent.name if state.agent else ""),
     )
 
 
@@ -325,7 +332,9 @@ def _noted(
     doubt = state.open_step.at(call.key.call).doubt
     if doubt is None or not doubt.is_earlier:
         key = effect.effect_key
-        own = EffectRecord.of(call.call, call.key.step, status=status, key=key, result=result)
+        own = EffectRecord.of(
+            call.call, call.key.step, status=status, key=key, result=result, undo=call.undo
+        )
         news.append(own)
     return replace(state, effects=latest((*state.effects, *news)))
 

@@ -149,7 +149,10 @@ FEATURES = {
     "local": Feature("local tool"),
     "release": Feature("later release"),
     "reset": Feature("reset"),
-    "effects": Feature("effects with keys", facts=names("verified")),
+    "effects": Feature(
+        "effects with keys", facts=names("verified"), operations=names("list_effects")
+    ),
+    "undo": Feature("undo", operations=names("undo_call")),
     "supervisor": Feature("supervisor"),
 }
 """The columns, by their keys."""
@@ -159,6 +162,7 @@ SIMULATED = names("plain delegate parallel handoff session fork resume carry bat
 
 OWN_TURN = no("a fork is a turn of its own")
 PLAIN = no("its turns are plain turns")
+UNDO = no("a turn that takes an effect back is a plain turn")
 TASKS = no("only batches have tasks")
 
 
@@ -188,6 +192,7 @@ PROMISES = (
             "release": by("Y10"),
             "reset": no("each reset may spend the rest again, as documented"),
             "effects": by(""),
+            "undo": no("it asks no model"),
             "supervisor": by("B8 B12 B15 Y46"),
         },
         ("bill within limit",),
@@ -211,6 +216,7 @@ PROMISES = (
             "release": by("Y10"),
             "reset": by("Y13"),
             "effects": by(""),
+            "undo": by("T63"),
             "supervisor": by("Y2 Y70 P37"),
         },
         ("recorded once",),
@@ -234,6 +240,7 @@ PROMISES = (
             "release": by("Y10 T31"),
             "reset": by("Y13"),
             "effects": by("T46 T48"),
+            "undo": by("T59"),
             "supervisor": by("P38 T14"),
         },
         ("effects at most once",),
@@ -257,6 +264,7 @@ PROMISES = (
             "release": no("turns with such tools need workers of this release, as documented"),
             "reset": by("T51"),
             "effects": by("T46 T47 T48"),
+            "undo": by("T59 T61"),
             "supervisor": by("T52"),
         },
         ("effects once", "results are true"),
@@ -280,6 +288,7 @@ PROMISES = (
             "release": by("X6"),
             "reset": by("Y121"),
             "effects": no("a record has the result of a call, not an answer"),
+            "undo": no("its only text is the result of a call"),
             "supervisor": by("Y125"),
         },
         ("refused text leaves by no door",),
@@ -303,6 +312,7 @@ PROMISES = (
             "release": by("T28 T32 T33"),
             "reset": by("Y14"),
             "effects": by("T50"),
+            "undo": by("T59"),
             "supervisor": by("Y125"),
         },
     ),
@@ -325,6 +335,7 @@ PROMISES = (
             "release": by("Y153"),
             "reset": by("Y124"),
             "effects": by(""),
+            "undo": UNDO,
             "supervisor": by("Y52 Y70"),
         },
         ("messages once, in order", "session messages once, in order", "updates are answered"),
@@ -348,6 +359,7 @@ PROMISES = (
             "release": by("Y10"),
             "reset": no("delegates of the run before go on, as documented"),
             "effects": by("T51"),
+            "undo": by("T60"),
             "supervisor": by("Y125"),
         },
         ("nothing is stuck", "a cancel reaches each task", "a batch ends last"),
@@ -371,6 +383,7 @@ PROMISES = (
             "release": by("Y10"),
             "reset": by("E23 Y14 Y122"),
             "effects": no("a read-back is no tool call, and in the time of the turn"),
+            "undo": no("it makes one call, which a person or the agent asks for"),
             "supervisor": by("B12 E23"),
         },
         ("limits of the caller hold", "definition is pinned"),
@@ -395,6 +408,7 @@ PROMISES = (
             "release": by("T28 Y11 Y33"),
             "reset": by("E23"),
             "effects": by("T50"),
+            "undo": by("T59"),
             "supervisor": by("E23 P40"),
         },
         ("waits are shown",),
@@ -418,6 +432,7 @@ PROMISES = (
             "release": by("Y6 Y10 Y12"),
             "reset": by("Y14"),
             "effects": by(""),
+            "undo": UNDO,
             "supervisor": by("Y2 Y45"),
         },
         ("fold is state",),
@@ -441,6 +456,7 @@ PROMISES = (
             "release": by("Y6 Y10 Y11 Y58"),
             "reset": by("Y14 Y38"),
             "effects": by(""),
+            "undo": UNDO,
             "supervisor": by("Y2 Y45"),
         },
         ("every history replays", "no task fails"),
@@ -464,6 +480,7 @@ PROMISES = (
             "release": by("Y10 Y12"),
             "reset": by("Y14"),
             "effects": by("T47 T51"),
+            "undo": by("T59 T62"),
             "supervisor": by("B12 Y46 Y70"),
         },
     ),
@@ -500,6 +517,7 @@ PROMISES = (
             "release": gap("a webhook of the release before"),
             "reset": by("H89"),
             "effects": by(""),
+            "undo": no("it has no webhook"),
             "supervisor": by("H86 Y70"),
         },
         ("webhooks are delivered or recorded",),
@@ -523,6 +541,7 @@ PROMISES = (
             "release": by("Y10 Y11 Y33"),
             "reset": by("Y13 E144"),
             "effects": by("T47"),
+            "undo": UNDO,
             "supervisor": by("P37 P44 Y70 Y82 Y86"),
         },
         ("nothing is stuck", "nothing raises"),

@@ -25,7 +25,7 @@ from perdure.clients.reading.tree import Node
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.live_turn import Aloud
 from perdure.text import counted, one_line, word
-from perdure.values.reports import AgentReport
+from perdure.values.reports import AgentReport, Outcome
 
 
 class TerminalFollower:
@@ -97,6 +97,9 @@ class TerminalFollower:
             if child.unsettled:
                 told = counted(child.unsettled, "call")
                 note(Text(f"outcome unknown: {told} of turn {word(child.turn_id)}", "yellow"))
+        if report.undoable and report.outcome is not Outcome.COMPLETED:
+            undo = self._commands.of("undo", report.turn_id)
+            note(Text(f"{counted(len(report.undoable), 'call')} can be undone: {undo}", "dim"))
         command = self._commands.to_resume(report.turn_id, self._progress.state)
         if command and self._may_resume:
             note(Text(f"to go on: {command}", "dim"))

@@ -433,10 +433,10 @@ async def test_effect_that_is_there_as_a_person_says_is_taken_back(
         await turn.result()
         with pytest.raises(errors.InvalidRequestError, match="may be there, or not"):
             await turn.undo(FIRST)
-        await turn.settle(FIRST, "done", "payment 4711", by="anna")
+        await turn.settle(FIRST, "done", "paid i-1", by="anna")
         [known] = await turn.effects()
         await (await turn.undo(FIRST, by="anna")).result()
         [undone] = await turn.effects()
 
-    assert (known.status, known.result, undone.status) == ("done", "payment 4711", "undone")
+    assert (known.status, known.result, undone.status) == ("done", "paid i-1", "undone")
     assert [invoice for invoice, _ in bank.refunds] == ["i-1"]

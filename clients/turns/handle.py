@@ -14,7 +14,7 @@ from temporalio.common import RawValue
 from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.base import T
-from perdure.clients.turns import cancelling, undoing
+from perdure.clients.turns import cancelling, undoing, updates
 from perdure.clients.turns.deciding import DecidableTurn
 from perdure.clients.turns.forks import UNCHANGED, ForkOptions
 from perdure.temporal import access, start_request

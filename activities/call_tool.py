@@ -49,6 +49,7 @@ from perdure.temporal import failures, secrets
 from perdure.temporal.names import CALL_SYNC_TOOL, CALL_TOOL, TURN
 from perdure.temporal.payloads import pack, raw_input, unpack
 from perdure.text import clean, described, words_of
+from perdure.turn.effect_values import KnownEffect
 from perdure.turn.keys import ToolKey, VerifyKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 
@@ -229,10 +230,15 @@ class ToolActivities:
             return held_back
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
         try:
-            effect = self._recognized(item, run, run_id)
+            effect = self.recognized(item, run, run_id)
         except Exception as error:  # noqa: BLE001 - it is code of the tool
             log_raised(f"effect= of tool {name!r} raised {raised(error)}", error)
             return error_result(f"{name} was not called: its effect= failed: {described(error)}")
+        if effect.undoing:
+            return error_result(
+                f"{name}: this call was not made. {effect.undoing} has the same effect, which is"
+                " being taken back. Make the call again when that is over."
+            )
         known = effect.known_before(item)
         if known is not None:
             return ToolOutput(
@@ -243,7 +249,7 @@ class ToolActivities:
                 **effect.fields,
             )
         if item.context_parameter:
-            arguments[item.context_parameter] = self.context(run, info, name, effect.key)
+            arguments[item.context_parameter] = self.context(run, info, name, effect.service_key)
         lacks_deps = bool(item.context_parameter) and not self._loop.has_lifespan
         return _Ready(item, arguments, run, info.started_time, stated, lacks_deps, effect)
 
@@ -257,11 +263,14 @@ class ToolActivities:
         info = activity.info()
         await self._before_reset.learn(client, info)
         item = self.deployed(run)
-        if item is not None and not all(known.is_done for known in run.known):
-            effect = await asyncio.to_thread(_recognized_if_possible, item, run)
+        if item is None:
+            return
+        known = (*run.known, *self._before_reset.of(info.workflow_run_id or "", item.name))
+        if not all(one.is_done and not one.can_undo for one in known):
+            effect = await asyncio.to_thread(_recognized_if_possible, item, run, known)
             await self._afterwards.learn(client, info, effect)
 
-    def _recognized(self, item: Tool, run: ToolRun, run_id: str) -> Recognized:
+    def recognized(self, item: Tool, run: ToolRun, run_id: str) -> Recognized:
         """Return the effect of a call. What `effect=` of the tool raises is passed on."""
         effect = effect_keys.recognized(item, run, self._before_reset.of(run_id, item.name))
         return self._afterwards.of(item, run_id, effect)
@@ -301,10 +310,10 @@ class ToolActivities:
         return pack(output, f"the result of {name}", most_bytes=limit)
 
 
-def _recognized_if_possible(item: Tool, run: ToolRun) -> Recognized:
+def _recognized_if_possible(item: Tool, run: ToolRun, known: Sequence[KnownEffect]) -> Recognized:
     """Return the effect of a call; nothing if `effect=` fails, which the call itself reports."""
     try:
-        return effect_keys.recognized(item, run)
+        return effect_keys.recognized(item, run, known)
     except BaseException:  # noqa: BLE001 - it is code of the tool, which may even exit
         return Recognized()
 

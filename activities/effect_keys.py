@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,11 +37,27 @@ class Recognized:
         key: Its key; empty for a tool, or a turn, without such keys.
         same: What is known of the same effect.
         settled: The result of an earlier call that a person has said since; empty without one.
+        undone: The calls with the same effect that were taken back since, in words.
+        undoing: A call with the same effect that is being taken back, in words; empty without one.
     """
 
     key: str = ""
     same: tuple[KnownEffect, ...] = ()
     settled: str = ""
+    undone: tuple[str, ...] = ()
+    undoing: str = ""
+
+    @property
+    def service_key(self) -> str:
+        """The key for the service.
+
+        After the effect was taken back, it is another one: with the same key, the service would
+        answer that it is there.
+        """
+        if not self.undone:
+            return self.key
+        text = "\n".join((self.key, *sorted(self.undone)))
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
     @property
     def unknown(self) -> tuple[KnownEffect, ...]:

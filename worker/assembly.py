@@ -145,7 +145,7 @@ class Activities(Container[str]):
             await self.local_runs.check(client, info)
         if self.registry.has_factories:
             await self.agents.prepare(client, info, unpack(raw_input(args), ToolRun).owner)
-        if _has_keys(args) and info.activity_type != VERIFY:
+        if _has_keys(args):
             await self.tool_calls.learn(client, unpack(raw_input(args), ToolRun))
 
 

@@ -208,14 +208,20 @@ async def settle(
     return value, f"call {word(call)} of turn {word(turn.id)} is settled: {settlement}"
 
 
-@turns.action(
-    "perdure undo ticket-4711",
-    "perdure undo ticket-4711 call_1_1 --by anna@example.com",
-    json="Print the effects, or the turn that takes one back, as a line of JSON.",
+@turns.command(
+    epilog=examples(
+        "perdure undo ticket-4711",
+        "perdure undo ticket-4711 call_1_1 --by anna@example.com",
+    ),
 )
+@_ID
 @click.argument("call", required=False, help="The call's id; without it, effects are listed.")
 @options.BY
-async def undo(turn: Turn[Any], call: str | None, by: str | None) -> tuple[dict[str, Any], str]:
+@options.json_lines("Print a line of JSON: for each effect, or the turn that takes one back.")
+@options.ANY_QUEUE
+async def undo(
+    turn: str, call: str | None, by: str | None, as_json: bool, address: str | None
+) -> int:
     """Take back the effect of a call of a turn that is over, or list what can be taken back.
 
     A turn of its own does that, with what the tool of the call has in undo=. It may wait for
@@ -225,12 +231,17 @@ async def undo(turn: Turn[Any], call: str | None, by: str | None) -> tuple[dict[
     from perdure.clients.cli.drawing.hints import CommandHints
     from perdure.text import word
 
+    handle = (await connected(address)).turn(turn)
     if call is None:
-        known = await turn.effects()
-        return {"turn": turn.id, "effects": known}, effects.in_words(turn.id, known)
-    started = await turn.undo(call, by=sender(by))
-    said = f"turn {word(started.id)} takes call {word(call)} of turn {word(turn.id)} back"
-    return {"turn": started.id}, f"{said}; to follow it: {CommandHints().of('show', started.id)}"
+        effects.show(turn, await handle.effects(), as_json=as_json)
+        return 0
+    started = await handle.undo(call, by=sender(by))
+    follow = CommandHints(address).of("show", started.id)
+    return Display(as_json).report(
+        {"turn": started.id},
+        f"turn {word(started.id)} takes call {word(call)} of turn {word(turn)} back; to follow it:"
+        f" {follow}",
+    )
 
 
 @turns.command(

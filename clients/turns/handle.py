@@ -6,28 +6,24 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, Unpack
 from uuid import uuid4
 
-from pydantic import JsonValue
-from pydantic_core import to_json
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.common import RawValue
 
 from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.base import T
 from perdure.clients.turns import cancelling, undoing, updates
-from perdure.clients.turns.deciding import DecidableTurn
+from perdure.clients.turns.decidable import DecidableTurn
 from perdure.clients.turns.forks import UNCHANGED, ForkOptions
 from perdure.temporal import access, start_request
 from perdure.temporal.histories.runs import describe_last
-from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
+from perdure.temporal.names import ADD_BUDGET, RESUME, STEER
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn.wire import Resume, Steer
 from perdure.values import keywords
-from perdure.values.approvals import Decision, PendingApproval, Settlement
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
 from perdure.values.content import Content, MessageContent
 from perdure.values.model_retry import APolicy
-from perdure.values.reports import AgentReport, UnsettledCall
+from perdure.values.reports import AgentReport
 from perdure.values.webhooks import WebhookUrl
 
 _FORK = {
@@ -323,17 +319,6 @@ class Turn(DecidableTurn[T]):
         turn = await self._forks.start(point, "", id, by=by, **new_limits)
         return turn.typed(self._output)
 
-    async def _ask_again(self, options: Mapping[str, object], by: str | None) -> Turn[T]:
-        names = [name for name, value in options.items() if value is not None]
-        if names:
-            raise errors.InvalidRequestError(
-                f"turn {self.id!r} waits for a provider and goes on as itself, so it takes no"
-                f" {' and no '.join(names)}; add to its limits with add_budget",
-                context={"turn_id": self.id},
-            )
-        await self._ask(RESUME, pack(Resume(by=by)))
-        return self
-
     @validation.arguments("the undo")
     async def undo(self, call_id: validation.Text, *, by: validation.By | None = None) -> Turn[str]:
         """Take back the effect of a call, by a turn that calls what its tool has in `undo=`.
@@ -362,3 +347,14 @@ class Turn(DecidableTurn[T]):
             self._client, self._forks.starter, self.id, run_id, call_id, by
         )
         return self._forks.turn_of(started)
+
+    async def _ask_again(self, options: Mapping[str, object], by: str | None) -> Turn[T]:
+        names = [name for name, value in options.items() if value is not None]
+        if names:
+            raise errors.InvalidRequestError(
+                f"turn {self.id!r} waits for a provider and goes on as itself, so it takes no"
+                f" {' and no '.join(names)}; add to its limits with add_budget",
+                context={"turn_id": self.id},
+            )
+        await self._ask(RESUME, pack(Resume(by=by)))
+        return self

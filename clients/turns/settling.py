@@ -113,9 +113,7 @@ def decision(made: MadeCall, settlement: Settlement, result: str, by: str | None
     )
 
 
-async def record(
-    client: Client, turn_id: str, run_id: str, made: MadeCall, said: Decision
-) -> None:
+async def record(client: Client, turn_id: str, run_id: str, made: MadeCall, said: Decision) -> None:
     """Record what a person says of a call of a turn. `run_id` is any of its runs.
 
     Raises:
@@ -137,7 +135,8 @@ async def record(
     if before is not None or made.is_known:
         known = before.in_words if before else "settled by a later call with the same effect"
         raise errors.ApprovalConflictError(
-            f"the call {call.call_id!r} of turn {turn_id!r} is already {known}; nothing was decided",
+            f"the call {call.call_id!r} of turn {turn_id!r} is already {known}; nothing was"
+            " decided",
             context={"turn_id": turn_id},
         )
     await _is_started(client, settled, task_queue, **_INSTEAD)

@@ -52,7 +52,7 @@ async def taken_back(
     found = []
     for record in records:
         if record.undo and record.status == "done":
-            state = await _state(client, undo.turn_id_of(record))
+            state = await _undo_of(client, record)
             if record in planned if state is None else undo.progress(state) != "not undone":
                 found.append(record)
     return found
@@ -73,10 +73,11 @@ async def start(
         PerdureError: The history cannot be read, or the turn cannot be started.
     """
     found = await _found(client, turn_id, run_id)
-    record = _of_call(found, call_id)
+    record = await _settled(client, _of_call(found, call_id))
+    _refuse_unless_done(found, record)
     await _refuse_running(client, found)
-    undo_id = undo.turn_id_of(record)
-    before = await _state(client, undo_id)
+    undo_id = undo.turn_id_of(undo.place_of(record))
+    before = await _undo_of(client, record)
     if before is not None and undo.progress(before) != "not undone":
         return Started(undo_id, await runs_of(client, undo_id))
     assert found.state.request is not None
@@ -105,7 +106,7 @@ def _of_call(found: _Found, call_id: str) -> EffectRecord:
     """Return what is known of the effect of a call.
 
     Raises:
-        InvalidRequestError: Nothing is known of it, it is not there, or nothing takes it back.
+        InvalidRequestError: Nothing is known of it, or nothing takes it back.
     """
     context = {"turn_id": found.turn_id, "call_id": call_id}
     record = next((each for each in reversed(found.records) if each.call_id == call_id), None)
@@ -121,14 +122,22 @@ def _of_call(found: _Found, call_id: str) -> EffectRecord:
             f"the tool {record.tool!r} has no undo=, so call {call_id!r} cannot be undone",
             context=context,
         )
+    return record
+
+
+def _refuse_unless_done(found: _Found, record: EffectRecord) -> None:
+    """Check that an effect is there, so that it can be taken back.
+
+    Raises:
+        InvalidRequestError: It is not there, or nobody knows.
+    """
     if record.status != "done":
         is_known = "is not there" if record.status == "absent" else "may be there, or not"
         raise errors.InvalidRequestError(
-            f"the effect of call {call_id!r} of turn {found.turn_id!r} {is_known}, so it cannot be"
-            " undone",
-            context=context,
+            f"the effect of call {record.call_id!r} of turn {found.turn_id!r} {is_known}, so it"
+            " cannot be undone",
+            context={"turn_id": found.turn_id, "call_id": record.call_id},
         )
-    return record
 
 
 async def _refuse_running(client: Client, found: _Found) -> None:
@@ -152,12 +161,34 @@ async def _refuse_running(client: Client, found: _Found) -> None:
 
 async def _as_it_is(client: Client, record: EffectRecord) -> EffectRecord:
     """Return the record with the status that the effect has now."""
+    record = await _settled(client, record)
     if record.status != "done" or not record.undo:
         return record
-    state = await _state(client, undo.turn_id_of(record))
+    state = await _undo_of(client, record)
     if state is None or undo.progress(state) != "undone":
         return record
     return record.model_copy(update={"status": "undone"})
+
+
+async def _settled(client: Client, record: EffectRecord) -> EffectRecord:
+    """Return the record with what a person has said of the call since, if it was unknown."""
+    if record.status != "unknown":
+        return record
+    said = await access.TURN.asked(
+        record.turn_id, settlements.settled(client, undo.place_of(record))
+    )
+    if said is None:
+        return record
+    is_done = said.decision.settlement == "done"
+    result = effects.settled_result(said.decision) if is_done else ""
+    status = "done" if is_done else "absent"
+    return record.model_copy(update={"status": status, "result": result})
+
+
+async def _undo_of(client: Client, record: EffectRecord) -> TurnState | None:
+    """Return the state of the turn that takes an effect back; None if there is none."""
+    state = await _state(client, undo.turn_id_of(undo.place_of(record)))
+    return state if state is not None and undo.is_about(state, record) else None
 
 
 async def _state(client: Client, turn_id: str) -> TurnState | None:

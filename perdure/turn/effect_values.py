@@ -43,17 +43,17 @@ class EffectScopes(Wire):
 class KnownEffect(Wire):
     """An effect that a worker recognizes by its key, or by the arguments if no key is known.
 
-    `place` is that of its record. `turn_id` is the turn of the record, if that is another one and
-    it is unknown whether the effect is there. `can_undo` means that it may have been taken back
-    since.
+    `place` is that of its record. `can_undo` means that it may have been taken back since.
+    `turn_id` is the turn of the record, if that is another one and somebody may know more of the
+    effect now: it is unknown whether it is there, or it may have been taken back.
     """
 
     place: str
     is_done: bool
     key: str = Field(default="", exclude_if=not_)
     arguments: str = Field(default="", exclude_if=not_)
-    turn_id: str = Field(default="", exclude_if=not_)
     can_undo: bool = Field(default=False, exclude_if=not_)
+    turn_id: str = Field(default="", exclude_if=not_)
 
     @classmethod
     def of(cls, record: EffectRecord) -> KnownEffect:
@@ -66,8 +66,8 @@ class KnownEffect(Wire):
             is_done=is_done,
             key=key,
             arguments=arguments,
-            turn_id="" if is_done else record.turn_id,
             can_undo=bool(record.undo),
+            turn_id="" if is_done and not record.undo else record.turn_id,
         )
 
     def call_in(self, turn_id: str) -> CallPlace | None:

@@ -18,7 +18,7 @@ from perdure import errors
 from perdure.agents.definitions import ToolDefinition
 from perdure.agents.effects import RESULT
 from perdure.turn import effects
-from perdure.turn.effect_values import EffectScopes, Undo
+from perdure.turn.effect_values import CallPlace, EffectScopes, Undo
 from perdure.turn.state import TurnState
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -37,12 +37,29 @@ _DIGITS = 12
 _WITHOUT_ANSWER = frozenset(Outcome) - {Outcome.COMPLETED, Outcome.TRUNCATED}
 
 
-def turn_id_of(record: EffectRecord) -> str:
-    """Return the id of the turn that takes an effect back. The record has the turn of the call."""
-    call = record.call_id
+def turn_id_of(place: CallPlace) -> str:
+    """Return the id of the turn that takes back the effect of a call."""
+    call = place.call_id
     if not _PLAIN.fullmatch(call):  # the provider has chosen it
         call = hashlib.sha256(call.encode("utf-8", "replace")).hexdigest()[:_DIGITS]
-    return f"{record.turn_id}/undo-{record.step}-{call}"
+    return f"{place.turn_id}/undo-{place.step}-{call}"
+
+
+def place_of(record: EffectRecord) -> CallPlace:
+    """Return which call a record is about that names its turn."""
+    return CallPlace(record.turn_id, record.step, record.call_id)
+
+
+def is_about(state: TurnState, record: EffectRecord) -> bool:
+    """Return whether a turn takes back the effect of this call.
+
+    Another call may have had its place before its turn was reset.
+    """
+    asked = state.request.undo if state.request else None
+    same = ("tool", "arguments", "key", "result")
+    return asked is not None and all(
+        getattr(asked.record, name) == getattr(record, name) for name in same
+    )
 
 
 def undoable(state: TurnState, turn_id: str) -> tuple[EffectRecord, ...]:

@@ -82,6 +82,27 @@ async def test_call_of_a_killed_worker_is_looked_up_and_not_made_again(tell: Tel
     assert report.unsettled == ()
 
 
+@pytest.mark.accepts("T63")
+async def test_effect_is_taken_back_once_although_the_worker_is_killed(tell: Tell) -> None:
+    """Killed after the service has taken it back: that is looked up, and not done again."""
+    story = await tell(asks(use("buy", "one")), says("done"))
+    worker = await story.worker()
+    turn = await story.start(labels={"takes_s": "60"})
+    await story.report(turn)
+    undo = await turn.undo("call_0_0", by="anna")
+    await story.begun("back one")
+    await story.replace(worker)
+
+    report = await undo.result()
+    again = await turn.undo("call_0_0")
+
+    assert report.steps[0].results[0].outcome is ToolOutcome.VERIFIED
+    assert [record.status for record in await turn.effects()] == ["undone"]
+    assert again.id == undo.id
+    assert story.ran() == [("one", 1), ("back one", 1)]
+    assert sum(story.requests().values()) == 2
+
+
 @pytest.mark.accepts("T58")
 async def test_person_settles_a_call_while_there_is_no_worker(tell: Tell) -> None:
     """Killed in the call, and again before the next one; the word is there when a worker is."""

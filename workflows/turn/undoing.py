@@ -63,7 +63,7 @@ async def _start(state: TurnState, asked: Undo) -> None:
     await workflow.start_child_workflow(
         TURN,
         pack(request, "the input of a turn that takes an effect back"),
-        id=undo.turn_id_of(asked.record),
+        id=undo.turn_id_of(undo.place_of(asked.record)),
         parent_close_policy=workflow.ParentClosePolicy.ABANDON,
         cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
         search_attributes=(

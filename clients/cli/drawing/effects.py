@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from perdure.clients.cli.drawing.json_lines import tell
+from perdure.clients.cli.drawing.screen import note, put
 from perdure.text import one_line, word
 from perdure.values.effects import EffectRecord
 
@@ -16,9 +18,16 @@ _STATUS = {
 }
 
 
-def in_words(turn_id: str, known: Sequence[EffectRecord]) -> str:
-    """Return a line for each call whose effect is known."""
-    return "\n".join(_lines(turn_id, known)) or f"no effect of turn {word(turn_id)} is known"
+def show(turn_id: str, known: Sequence[EffectRecord], *, as_json: bool) -> None:
+    """Print a line for each call whose effect is known."""
+    if as_json:
+        for record in known:
+            tell(record)
+        return
+    for line in _lines(turn_id, known):
+        put(line)
+    if not known:
+        note(f"no effect of turn {word(turn_id)} is known")
 
 
 def _lines(turn_id: str, known: Sequence[EffectRecord]) -> Iterator[str]:

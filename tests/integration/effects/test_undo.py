@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any
 
 import pytest
 
-from perdure import Agent, ToolContext, Usage, errors, tool
+from perdure import Agent, ToolContext, ToolOutcome, Usage, errors, tool
 from perdure.agents.tools import Tool
 from perdure.clients import AgentClient, Turn
 from perdure.testing import ScriptedModel, call, calls, says
@@ -15,7 +16,7 @@ from perdure.worker import AgentWorker
 
 from ...conftest import Runtime, eventually
 from ...support.approving import pending
-from ...support.banking import Bank, payer, pays, refunder
+from ...support.banking import Bank, payer, pays, refunder, results
 from ...support.delegating import FREE, delegate
 
 
@@ -284,3 +285,72 @@ async def test_resumed_turn_reads_what_was_taken_back(runtime: Runtime, bank: Ba
     said = [message.brief for message in report.messages if message.role == "user"]
     assert "pay, call call_2_1 in step 2" in said[-1]
     assert "pay, call call_1_1 in step 1" in said[-1]
+
+
+@pytest.mark.accepts("T61")
+async def test_call_is_made_again_after_it_was_taken_back(runtime: Runtime, bank: Bank) -> None:
+    """With another key, since the service would recognize the first one; and then it is known."""
+    bank.is_idempotent = True
+    model = ScriptedModel(
+        *(pays(), says("paid"), pays(), says("paid"), pays(), says("paid"), pays(), says("paid"))
+    )
+    async with runtime(clerk(bank), model=model) as client:
+        session = client.session(f"desk-{secrets.token_hex(4)}", "clerk")
+        first = await session.say("pay")
+        report = await first.result()
+        turn = client.turn(report.turn_id)
+        await (await turn.undo("call_1_1")).result()
+        second = await (await session.say("pay again")).result()
+        third = await (await session.say("and again")).result()
+        fork = await (await turn.fork(0)).result()
+
+    assert all_invoices(bank) == ["i-1", "i-1"]
+    assert len({key for *_, key in bank.ledger}) == 2
+    assert results(second) == [(ToolOutcome.DONE, "paid i-1")]
+    assert results(third)[0][1].startswith("Done before, in step 1 of turn")
+    assert results(fork)[0] == (ToolOutcome.DONE, "paid i-1")  # by its key, the service knows it
+
+
+@pytest.mark.accepts("T61")
+async def test_call_is_not_made_while_it_is_taken_back(runtime: Runtime, bank: Bank) -> None:
+    """Whether it will be there is open. When that was denied, the call is answered as before."""
+
+    @tool(requires_approval=True)
+    def refund(invoice: str, ctx: ToolContext[Any]) -> str:
+        return bank.refund(invoice, ctx)
+
+    agent = Agent(name="clerk", model="scripted:clerk", tools=[payer(bank, undo=refund)])
+    model = ScriptedModel(*(pays(), says("paid"), pays(), says("no"), pays(), says("paid")))
+    async with runtime(agent, model=model) as client:
+        turn = await paid(client)
+        undo = await turn.undo("call_1_1")
+        [waiting] = await pending(undo)
+        during = await (await turn.fork(0)).result()
+        await undo.deny(waiting)
+        await undo.wait()
+        after = await (await turn.fork(0)).result()
+
+    assert len(bank.ledger) == 1
+    assert results(during)[0][0] is ToolOutcome.FAILED
+    assert "is being taken back" in results(during)[0][1]
+    assert results(after)[0][1].startswith("Done before, in step 1 of turn")
+
+
+@pytest.mark.accepts("T58", "T59")
+async def test_settled_call_can_be_taken_back(runtime: Runtime, bank: Bank) -> None:
+    """A person has said that the lost payment was made, and then takes it back."""
+    bank.loses = 1
+    model = ScriptedModel(pays(), says("perhaps"), pays(), says("paid"))
+    async with runtime(clerk(bank), model=model) as client:
+        turn = await paid(client)
+        with pytest.raises(errors.InvalidRequestError, match="may be there, or not"):
+            await turn.undo("call_1_1")
+        await turn.settle("call_1_1", "done", "paid i-1", by="anna")
+        await (await turn.undo("call_1_1", by="anna")).result()
+        [record] = await turn.effects()
+        fork = await (await turn.fork(0)).result()
+
+    assert record.status == "undone"
+    assert [refunded for refunded, _ in bank.refunds] == ["i-1"]
+    assert results(fork)[0] == (ToolOutcome.DONE, "paid i-1")
+    assert len(bank.ledger) == 2

@@ -1,4 +1,4 @@
-"""What people decide about the calls of a turn: approvals, denials, and what became of lost calls."""
+"""What people decide about the calls of a turn: approve, deny or settle them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,16 @@ _Arguments = Annotated[
 
 
 class DecidableTurn(ReadableTurn[T]):
-    """The part of `Turn` with which people decide about its calls."""
+    """The part of `Turn` that decides about its calls.
+
+    Attributes:
+        id: The turn's id, which is also the id of its workflow.
+    """
+
+    async def _ask(self, update: str, payload: RawValue) -> RawValue:
+        return await updates.ask(
+            self._client, access.TURN, (await self._feed()).runs, self.id, update, payload
+        )
 
     async def approve(
         self,
@@ -172,11 +181,6 @@ class DecidableTurn(ReadableTurn[T]):
             settlement=settlement,
         )
         await self._ask(DECIDE, pack(decision))
-
-    async def _ask(self, update: str, payload: RawValue) -> RawValue:
-        return await updates.ask(
-            self._client, access.TURN, (await self._feed()).runs, self.id, update, payload
-        )
 
 
 def _written(arguments: Mapping[str, JsonValue]) -> str:

@@ -16,14 +16,12 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import limits
 from perdure.temporal import settlements
 from perdure.temporal.histories.fetching import first_event, recorded
 from perdure.temporal.histories.runs import run_before
 from perdure.temporal.recent import Recent
-from perdure.text import clip
 from perdure.turn import effects
-from perdure.turn.effect_values import CallPlace, KnownEffect
+from perdure.turn.effect_values import KnownEffect
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 from perdure.values.effects import EffectRecord, latest
@@ -116,20 +114,10 @@ async def _of_run(client: Client, turn_id: str, run_id: str) -> tuple[EffectReco
     async for _, fact in recorded(client, turn_id, run_id, is_worker=True):
         state = state if fact is None else apply(state, fact)
     records = effects.gathered_so_far(state)
-    return tuple([await _with_settlement(client, turn_id, run_id, record) for record in records])
-
-
-async def _with_settlement(
-    client: Client, turn_id: str, run_id: str, record: EffectRecord
-) -> EffectRecord:
-    """Return a record with what a person has said of the call before the turn was reset."""
-    if record.status != "unknown" or record.turn_id:
-        return record
-    place = CallPlace(turn_id, record.step, record.call_id)
-    said = await settlements.settled(client, place, (run_id,))
-    if said is None:
-        return record
-    if said.decision.settlement == "absent":
-        return record.model_copy(update={"status": "absent"})
-    result = clip(effects.settled_result(said.decision), limits.EFFECT_RESULT_BYTES)
-    return record.model_copy(update={"status": "done", "result": result})
+    own = (run_id,)  # what was said after the reset is about other calls
+    return tuple(
+        [
+            record if record.turn_id else await settlements.applied(client, record, turn_id, own)
+            for record in records
+        ]
+    )

@@ -27,12 +27,8 @@ class _Found(NamedTuple):
     state: TurnState
     task_queue: str
     order: Priority
-
-    @property
-    def records(self) -> tuple[EffectRecord, ...]:
-        """What is known of its effects and those of its delegates, in their order."""
-        known = effects.gathered_so_far(self.state)
-        return tuple(record.in_turn(self.turn_id) for record in known)
+    records: tuple[EffectRecord, ...]
+    """What is known of its effects and those of its delegates, in their order."""
 
 
 async def effects_of(client: Client, turn_id: str, run_id: str) -> tuple[EffectRecord, ...]:
@@ -99,7 +95,11 @@ async def _found(client: Client, turn_id: str, run_id: str) -> _Found:
         described = await describe_last(client, turn_id, run_id, retry=True)
     info = described.workflow_execution_info
     state = await state_of(client, turn_id, info.execution.run_id)
-    return _Found(turn_id, state, info.task_queue, inherited(info.priority))
+    with access.TURN.asking(turn_id):
+        known = effects.gathered_so_far(state)
+        applied = [await settlements.applied(client, record, turn_id) for record in known]
+    records = tuple(record.in_turn(turn_id) for record in applied)
+    return _Found(turn_id, state, info.task_queue, inherited(info.priority), records)
 
 
 def _of_call(found: _Found, call_id: str) -> EffectRecord:

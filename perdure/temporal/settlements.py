@@ -15,13 +15,16 @@ from temporalio.client import Client
 from temporalio.converter import WorkflowSerializationContext
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.temporal.histories.turn_history import raw_value
 from perdure.temporal.names import SETTLEMENT
 from perdure.temporal.payloads import unpack
+from perdure.text import clip
+from perdure.turn import effects
 from perdure.turn.effect_values import CallPlace, SettledCall
+from perdure.values.effects import EffectRecord
 
 _CALL_CHARACTERS = 200
 """The length of a call's id in the id of a workflow, which has at most 1,000 bytes."""
@@ -64,6 +67,29 @@ async def settled(
     if said is None or said.run_id in (runs or await _runs(client, said)):
         return said
     return None
+
+
+async def applied(
+    client: Client, record: EffectRecord, turn_id: str, runs: Collection[str] = ()
+) -> EffectRecord:
+    """Return a record of a turn with what a person has said since, if its effect is unknown.
+
+    `runs` are as for `settled`.
+
+    Raises:
+        PayloadDecodeError: This process lacks the codec or the key.
+        RPCError: The server does not answer.
+    """
+    if record.status != "unknown":
+        return record
+    place = CallPlace(record.turn_id or turn_id, record.step, record.call_id)
+    said = await settled(client, place, runs)
+    if said is None:
+        return record
+    if said.decision.settlement == "absent":
+        return record.model_copy(update={"status": "absent"})
+    result = clip(effects.settled_result(said.decision), limits.EFFECT_RESULT_BYTES)
+    return record.model_copy(update={"status": "done", "result": result})
 
 
 async def _said(client: Client, place: CallPlace, first: HistoryEvent) -> SettledCall | None:

@@ -19,7 +19,7 @@ from perdure.values.states import State
 from perdure.worker import AgentWorker
 
 from ...conftest import Runtime
-from ...support.banking import LOST, Bank, payer, pays, results
+from ...support.banking import LOST, Bank, payer, pays, refunder, results
 from ...support.delegating import FREE
 from ...support.encrypting import converter
 from ...support.listing import entry_of
@@ -420,3 +420,23 @@ async def test_what_was_said_is_encrypted(runtime: Runtime, bank: Bank) -> None:
 
     assert after.unsettled == ()
     assert b"4711" not in first.SerializeToString()
+
+
+@pytest.mark.accepts("T57")
+async def test_effect_that_is_there_as_a_person_says_is_taken_back(
+    runtime: Runtime, bank: Bank
+) -> None:
+    """Before that, nobody knows whether there is something to take back."""
+    agent = clerk(bank, undo=refunder(bank))
+    async with runtime(agent, model=ScriptedModel(pays(), says("perhaps"))) as client:
+        turn = await client.start("clerk", "pay")
+        await turn.result()
+        with pytest.raises(errors.InvalidRequestError, match="may be there, or not"):
+            await turn.undo(FIRST)
+        await turn.settle(FIRST, "done", "paid i-1", by="anna")
+        [known] = await turn.effects()
+        await (await turn.undo(FIRST, by="anna")).result()
+        [undone] = await turn.effects()
+
+    assert (known.status, known.result, undone.status) == ("done", "paid i-1", "undone")
+    assert [invoice for invoice, _ in bank.refunds] == ["i-1"]

@@ -152,6 +152,7 @@ def test_delays_of_the_tail_are_those_of_the_paper() -> None:
     assert Terms().delay_s(Fault.TIMEOUT_LATE) == 90
 
 
+@pytest.mark.table(4)
 @pytest.mark.accepts("Y145")
 @pytest.mark.parametrize("name", [*LIMBO, *OURS])
 def test_one_key_makes_one_effect_whatever_fails(name: str) -> None:

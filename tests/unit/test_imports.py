@@ -242,6 +242,7 @@ def test_contracts_are_kept() -> None:
     assert broken(graph()) == []
 
 
+@pytest.mark.table(12)
 @pytest.mark.parametrize(("importer", "name"), PLANTED, ids=" imports ".join)
 def test_planted_import_breaks_a_contract(importer: str, name: str) -> None:
     """The contracts of `pyproject.toml`, on the imports of the product and this one."""

@@ -27,13 +27,15 @@ from perdure.turn.fold import apply, fold
 from perdure.turn.state import TurnState
 from perdure.workflows.session.notes import RESULTS_FIRST
 
+from ..support.thorough import some
+
 SEEDS = 500
-"""Of each kind; so many are simulated every time, or those of `FAST`."""
-FAST = {"session": 150, "batch": 75}
+"""Of each kind; those of `FAST` are simulated every time."""
+FAST: dict[Kind, int] = {"turn": 300, "session": 75, "batch": 50}
 CHUNK = 25
 """So many seeds are a test, which several processes can take from each other."""
 CHUNKS = [
-    pytest.param(kind, first, marks=[pytest.mark.slow] if first >= FAST.get(kind, SEEDS) else [])
+    pytest.param(kind, first, marks=[pytest.mark.slow] if first >= FAST[kind] else [])
     for kind in KINDS
     for first in range(0, SEEDS, CHUNK)
 ]
@@ -342,7 +344,7 @@ def test_simulated_agents_have_middleware(simulated: list[Simulation]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_gives_the_same_histories_again(kind: Kind) -> None:
     """Byte for byte, also when its choices are replayed instead of drawn."""
-    for seed in range(5):
+    for seed in some(range(5)):
         made = simulate(seed, kind=kind)
         again = simulate(seed, kind=kind, choices=made.choices)
 

@@ -75,6 +75,7 @@ async def end_of(
     return result.outcome, result.content, decided
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H1")
 async def test_call_is_listed_and_settled_over_http(runtime: Runtime, paid: list[str]) -> None:
     """The reason is in the list, and in events with private values only."""
@@ -149,6 +150,7 @@ async def test_caller_who_may_not_decide_may_not_settle(runtime: Runtime, paid: 
     assert paid == ["i-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H44")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_call_is_settled_with_a_tool_of_mcp(
@@ -187,6 +189,7 @@ async def test_call_is_settled_with_a_tool_of_mcp(
         assert asked.endswith("What became of it? Make it again?")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H44")
 async def test_user_who_does_not_confirm_settles_nothing(runtime: Runtime, paid: list[str]) -> None:
     """What a model says about a call is not what became of it."""
@@ -207,6 +210,7 @@ async def test_user_who_does_not_confirm_settles_nothing(runtime: Runtime, paid:
     assert user.asked[0].endswith('Record that it has taken effect, with the result "7"?')
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H42")
 async def test_task_of_mcp_asks_what_became_of_a_call(runtime: Runtime, paid: list[str]) -> None:
     """The form has the three answers."""
@@ -253,6 +257,7 @@ async def test_interrupt_of_agui_is_settled(runtime: Runtime, paid: list[str]) -
     assert "number 7" in content
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H51")
 async def test_task_of_a2a_is_settled(runtime: Runtime, paid: list[str]) -> None:
     """Its message says that the call was made; the same decision again changes nothing."""

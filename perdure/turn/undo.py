@@ -100,6 +100,7 @@ def request_of(
         agent=undo.record.undo,
         task=Task(content=f"Take back the effect of {in_words(undo.record)}{_asked_by(undo)}"),
         labels=request.labels,
+        allowed_tools=(),  # a worker of an earlier release, which would ask a model, offers it none
         effects=latest(known),
         effect_scopes=scopes,
         undo=undo,

@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.effects.behaviours import Behaviour
 from benchmarks.effects.kills import MOMENTS
+from benchmarks.effects.peers.rows import ROWS as PEERS
 from benchmarks.effects.rows import KILL_ROWS, KILLED, ROWS, by_behaviour, by_mode, killed, measured
 from benchmarks.effects.templates import TEMPLATES, cases
 from benchmarks.run import versions, write
@@ -57,11 +58,13 @@ async def run(rows: Sequence[str], kills: Sequence[str]) -> dict[str, Any]:
 def merged(figures: dict[str, Any], file: Path) -> dict[str, Any]:
     """The figures, with those of the file for what was not measured, in the order of all rows."""
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    orders = {"rows": [*ROWS], "modes": [*ROWS], "kills": KILL_ROWS}
+    rows = [*ROWS, *PEERS]
+    orders = {"rows": rows, "modes": rows, "ends": rows, "kills": KILL_ROWS}
+    found = {**before, **figures}
     for table, order in orders.items():
-        both = {**before.get(table, {}), **figures[table]}
-        figures[table] = {name: both[name] for name in order if name in both}
-    return figures
+        both = {**before.get(table, {}), **figures.get(table, {})}
+        found[table] = {name: both[name] for name in order if name in both}
+    return found
 
 
 def main() -> None:

@@ -53,15 +53,21 @@ def killed(row: str, moment: str, address: str) -> list[Graded]:
     return asyncio.run(kills.run(configuration, moment, address))
 
 
-def by_behaviour(row: Sequence[Graded]) -> dict[str, list[int]]:
+def by_behaviour(
+    row: Sequence[Graded], behaviours: Sequence[Behaviour] = (*Behaviour,)
+) -> dict[str, list[int]]:
     """Each measure, for each behaviour."""
-    counts = [counted(one for one in row if one.behaviour is each) for each in Behaviour]
+    counts = [counted(one for one in row if one.behaviour is each) for each in behaviours]
     return {measure: [each[measure] for each in counts] for measure in MEASURES}
 
 
-def by_mode(row: Sequence[Graded]) -> dict[str, list[int]]:
+def by_mode(
+    row: Sequence[Graded], behaviours: Sequence[Behaviour] = (*Behaviour,)
+) -> dict[str, list[int]]:
     """Exactly-once success in each mode, for each behaviour."""
     return {
-        mode: by_behaviour([one for one in row if one.case.fault is mode])["exactly once"]
+        mode: by_behaviour([one for one in row if one.case.fault is mode], behaviours)[
+            "exactly once"
+        ]
         for mode in MODES
     }

@@ -7,11 +7,27 @@ from typing import Any
 
 import pytest
 
+from benchmarks.effects.__main__ import merged
 from benchmarks.effects.behaviours import FIND, Behaviour, Claim, next_move
 from benchmarks.effects.grading import MEASURES, Statement, counted, graded
+from benchmarks.effects.peers.jobs import (
+    DEFAULTS,
+    FIND_TOOL,
+    KEY,
+    SETTINGS,
+    WRITE_TOOL,
+    Job,
+    Seen,
+    failure,
+    may_repeat,
+)
+from benchmarks.effects.peers.rows import MODULES
+from benchmarks.effects.peers.rows import ROWS as PEERS
 from benchmarks.effects.templates import BY_TOOL, MODES, TEMPLATES, Case, Record, cases
+from benchmarks.effects.tools import ServiceRefused
 from perdure import ToolCall, ToolResult
 from perdure.testing import Fault, MadeEffect, Reply
+from tests.support.docs.measured import PEER_SETTINGS, effect_tables
 
 PAY, ORDER, REFUND = BY_TOOL["pay"], BY_TOOL["order"], BY_TOOL["refund"]
 PAYMENT = PAY.records[0]
@@ -176,3 +192,87 @@ def test_a_field_with_a_new_name_has_it_in_the_next_call() -> None:
     assert name == "pay"
     assert record == PAY.drifted(PAYMENT, to="invoice_id")
     assert PAY.original(record) == PAYMENT
+
+
+def job(behaviour: Behaviour = Behaviour.CAREFUL) -> Job:
+    return Job(KEY, behaviour, Case(PAY, Fault.TIMEOUT_POST), "http://127.0.0.1:1")
+
+
+async def test_model_of_other_frameworks_moves_like_the_one_of_perdure() -> None:
+    """It calls by two names, whatever the task, and its moves depend on what it has seen."""
+    asked = job()
+
+    first = await asked.next_move([])
+    lost = Seen(first.call_id, failure("RemoteProtocolError", "no answer"))
+    second = await asked.next_move([lost])
+    nothing = Seen(second.call_id, json.dumps({"made": [], "missing": [PAYMENT]}))
+    third = await asked.next_move([lost, nothing])
+    last = await asked.next_move([lost, nothing, Seen(third.call_id, "{}")])
+
+    assert [first.tool, second.tool, third.tool] == [WRITE_TOOL, FIND_TOOL, WRITE_TOOL]
+    assert json.loads(json.loads(first.arguments)["records"]) == [PAYMENT]
+    assert (last.tool, last.text) == ("", Claim.DONE)
+    assert [one.outcome for one in asked.statements()] == ["unknown", "done"]
+
+
+async def test_a_call_without_a_result_denies_nothing() -> None:
+    """So a framework that never answers is not said to have lied."""
+    asked = job(Behaviour.BLIND)
+    await asked.next_move([])
+
+    assert [one.outcome for one in asked.statements()] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("error", "repeats", "is_unknown"),
+    [
+        (ServiceRefused("400 unknown field"), False, False),
+        (ServiceRefused("409 it was made before"), False, False),
+        (ServiceRefused("429 too many requests"), True, False),
+        (ServiceRefused("500 internal server error"), True, True),
+        (ServiceRefused("503 overloaded"), True, False),
+        (ConnectionResetError("reset"), True, True),
+    ],
+)
+def test_other_frameworks_repeat_and_name_what_they_can_know(
+    error: Exception, *, repeats: bool, is_unknown: bool
+) -> None:
+    """Their best settings are those of a careful author."""
+    text = failure(type(error).__name__, str(error))
+
+    assert may_repeat(error) is repeats
+    assert ("is unknown" in text) is is_unknown
+    assert Seen("call_0", text).is_error
+
+
+def test_every_row_of_other_frameworks_says_what_is_set() -> None:
+    """What is measured is described on the page of the tables."""
+    assert set(PEERS) <= set(PEER_SETTINGS)
+    assert len(PEERS) == len(MODULES) * len(SETTINGS)
+    assert not DEFAULTS.sends_key
+
+
+def figures(rows: list[str], **more: Any) -> dict[str, Any]:
+    measures: dict[str, Any] = {"exactly once": [1, 2, 3, 4]}
+    modes = {"none": [1, 2, 3, 4]}
+    return {
+        "rows": dict.fromkeys(rows, measures),
+        "modes": dict.fromkeys(rows, modes),
+        "kills": {},
+        **more,
+    }
+
+
+def test_rows_of_other_frameworks_are_kept_beside_ours(tmp_path: Any) -> None:
+    """A run of either leaves the figures of the other as they are, with their versions."""
+    file, [theirs, *_] = tmp_path / "effects.json", PEERS
+    file.write_text(json.dumps(figures(["loop, no key"], date="2026-01-01")))
+    peers, ends = {"versions": {"x": "1"}}, {theirs: {"no end": [0, 0, 0, 0]}}
+
+    file.write_text(json.dumps(merged(figures([theirs], peers=peers, ends=ends), file)))
+    again = merged(figures(["loop, no key"], date="2026-01-02"), file)
+
+    assert [*again["rows"]] == ["loop, no key", theirs]
+    assert (again["date"], again["peers"], again["ends"]) == ("2026-01-02", peers, ends)
+    shown = "".join(effect_tables(again))
+    assert shown.index("| none |") < shown.index("other frameworks") < shown.rindex("| none |")

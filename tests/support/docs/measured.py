@@ -45,6 +45,32 @@ _BY_MODE = """
 Exactly-once success by mode:
 
 """
+_OTHERS_BY_MODE = """
+The same for other frameworks:
+
+"""
+_PEERS = """
+`make -C benchmarks effects-peers` has measured the other frameworks: the same model, tasks, service
+and ledger, in the environment of `make -C benchmarks peers`. Services honour keys in `key of the
+call` alone.
+
+"""
+_STOPPED = """
+An episode was stopped after 60 s, which is half an hour in undivided times, and its call counts as
+one without a result, which denies nothing. An error that ends the run is no claim of the model.
+Perdure does not repeat a call by itself that the service has answered with an error, so `tell`
+finds more done where a framework repeats it with a key. For comparison only: `timeout_late_tail`
+depends on how busy the machine is, as above; nothing was killed here.
+
+How each could look better:
+
+- **pydantic-ai, openai-agents, dbos**: a key made from the meaning of the call, by hand, also
+  covers a call that the model repeats after the last attempt. A tool that reads back by itself
+  before it tells of an error would do what `read back` does; none of them has an option for it.
+- **langgraph**: the same; and a caller who invokes the thread again after an error that ended the
+  run repeats the call, which helps where the service has done nothing, and doubles the effect where
+  it has.
+"""
 _AFTER_KILLS = ("exactly once", "success", "duplicates", "overclaims", "unknown named")
 _KILLED = """
 The 12 tasks with a `kill -9` of the process before, in or after the call. In the call, the service
@@ -93,6 +119,23 @@ def _effects(figures: Mapping[str, Any]) -> Iterator[str]:
     yield _filled(_EFFECTS, texts)
     yield from effect_tables(figures, notes=_filled(_NOTES, texts))
     yield f"\nMeasured on {figures['date']} with {_versions(figures)}.\n"
+    if peers := figures.get("peers"):  # a run of `effects-peers` with --keep has written it
+        yield from _peers(peers, figures["ends"])
+
+
+def _peers(
+    figures: Mapping[str, Any], ends: Mapping[str, Mapping[str, Sequence[int]]]
+) -> Iterator[str]:
+    yield _PEERS
+    yield from _table(
+        ["", "what is set", *next(iter(ends.values()))],
+        (
+            [name, PEER_SETTINGS[name], *(_each(counts) for counts in of.values())]
+            for name, of in ends.items()
+        ),
+    )
+    yield _STOPPED
+    yield f"\nMeasured on {figures['date']} with {_versions(figures)}.\n"
 
 
 def effect_tables(figures: Mapping[str, Any], *, notes: str = "\n") -> Iterator[str]:
@@ -103,15 +146,15 @@ def effect_tables(figures: Mapping[str, Any], *, notes: str = "\n") -> Iterator[
         ["", *measures], ([name, *map(_each, of.values())] for name, of in rows.items())
     )
     yield notes
+    others = set(figures.get("ends", ()))
     modes: dict[str, dict[str, list[int]]] = figures["modes"]
-    yield _BY_MODE
-    yield from _table(
-        ["", *modes],
-        (
-            [mode, *(_each(of[mode]) for of in modes.values())]
-            for mode in next(iter(modes.values()))
-        ),
-    )
+    ours = {name: of for name, of in modes.items() if name not in others}
+    if ours:
+        yield _BY_MODE
+        yield from _by_mode(ours)
+    if others:
+        yield _OTHERS_BY_MODE
+        yield from _by_mode({name: of for name, of in modes.items() if name in others})
     kills: dict[str, dict[str, list[int]]] = figures["kills"]
     if kills:
         yield _KILLED
@@ -122,6 +165,16 @@ def effect_tables(figures: Mapping[str, Any], *, notes: str = "\n") -> Iterator[
                 for name, of in kills.items()
             ),
         )
+
+
+def _by_mode(modes: Mapping[str, Mapping[str, Sequence[int]]]) -> Iterator[str]:
+    yield from _table(
+        ["", *modes],
+        (
+            [mode, *(_each(of[mode]) for of in modes.values())]
+            for mode in next(iter(modes.values()))
+        ),
+    )
 
 
 def _filled(text: str, values: Mapping[str, object]) -> str:
@@ -161,6 +214,30 @@ def _table(headings: Sequence[str], rows: Any) -> Iterator[str]:
 
 
 NOT_RUN = "**not measured yet**"
+_IN_WORKFLOW = (
+    "the tool that makes effects runs in the workflow and makes its activity itself, in ten lines;"
+    " the model reads the last error"
+)
+_RETRIED = "four attempts with one key, 0.4 s, 0.8 s and 1.6 s apart"
+PEER_SETTINGS = {
+    "pydantic-ai, defaults": "`TemporalDurability()`: any number of attempts; tools send no key",
+    "pydantic-ai, one attempt": f"{_IN_WORKFLOW}, and that an outcome is unknown",
+    "pydantic-ai, key of the call": f"the same with {_RETRIED}, the ids of the run and the"
+    " activity; a refusal (400, 409) is not repeated",
+    "openai-agents, defaults": "`activity_as_tool`: any number of attempts; tools send no key",
+    "openai-agents, one attempt": "as for pydantic-ai",
+    "openai-agents, key of the call": "as for pydantic-ai",
+    "langgraph, defaults": "`create_agent` with a checkpointer: an error of a tool ends the run",
+    "langgraph, one attempt": '`durability="sync"`, and `ToolRetryMiddleware` without retries,'
+    " whose text the model reads",
+    "langgraph, key of the call": f"the same with {_RETRIED}, the ids of the thread and the call",
+    "dbos, defaults": "pydantic-ai with `DBOSDurability()`, tools are steps: an error of a tool"
+    " ends the run",
+    "dbos, one attempt": "the tool that makes effects is a function around a step; the model reads"
+    " the error",
+    "dbos, key of the call": f"the same with a step of {_RETRIED}, the ids of the workflow and the"
+    " call",
+}
 SETTINGS = {
     ("perdure", "defaults"): "`perdure worker`, whose supervisor starts a killed process again",
     (

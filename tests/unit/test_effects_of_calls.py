@@ -216,6 +216,32 @@ def test_call_is_made_if_the_earlier_one_has_not_taken_effect() -> None:
     assert not state.attempts.has_lost(move.key)
 
 
+@pytest.mark.accepts("T57")
+@pytest.mark.parametrize(
+    ("is_settled", "result", "status"), [(True, "payment 7", "done"), (False, "", "unknown")]
+)
+def test_result_of_a_known_effect_is_what_a_person_has_said_since(
+    is_settled: bool, result: str, status: str
+) -> None:
+    """And the record has it. Without the mark, as in old histories, the record itself counts."""
+    agent, key = payer(), "k" * 32
+    known = ToolOutput(
+        content="payment 7",
+        known="done",
+        is_settled=is_settled,
+        effect_key=key,
+        same_as=(":1:c1",),
+    )
+    state = after(agent, lost(), asks(2, "c2"))
+
+    state = fold([ToolReturned(ToolKey(2, 1), known)], state)
+
+    told = effects.DONE_BEFORE.format(place="step 1", result=result)
+    assert (result_of(state).outcome, result_of(state).content) == (ToolOutcome.DONE, told)
+    [record] = effects.known(state)
+    assert (record.place, record.status, record.result) == (":1:c1", status, result)
+
+
 @pytest.mark.accepts("T45")
 def test_call_that_is_looked_up_may_have_taken_effect() -> None:
     """So a report lists it, if the turn ends meanwhile. A call that was not made is not listed."""

@@ -47,7 +47,7 @@ async def desk(
 ) -> AsyncIterator[tuple[AgentClient, httpx.AsyncClient]]:
     """A client and a gateway of an agent that pays, and does not hear of its first payment."""
 
-    @tool(on_unknown="pause")
+    @tool(on_unknown=options.pop("on_unknown", "pause"))
     def pay(invoice: str) -> str:
         """Pay an invoice."""
         paid.append(invoice)
@@ -314,3 +314,34 @@ async def test_response_shows_the_call_and_does_not_approve_it(
     assert done.output_text == "Done."
     assert (outcome, decided) == (ToolOutcome.UNKNOWN, [(None, "anna@example.com")])
     assert "does not know: ask the bank" in content
+
+
+@pytest.mark.accepts("T57", "H1")
+async def test_call_of_a_turn_that_is_over_is_settled_over_http(
+    runtime: Runtime, paid: list[str]
+) -> None:
+    """With its id alone; the caller is who has said so. MCP says where that is done."""
+    async with (
+        desk(runtime, paid, on_unknown="tell") as (client, http),
+        tasks.assistant(http, user=tasks.User(approve=True), mode="auto") as mcp,
+    ):
+        path = "/v1/turns/t57-rest"
+        await http.post("/v1/turns", json={"agent": "desk", "task": "pay", "id": "t57-rest"})
+        before = (await http.get(f"{path}/result", params={"wait": 30})).json()
+        said = {"call_id": before["unsettled"][0]["call_id"], "settlement": "done"}
+        reader = {"Authorization": "Bearer rita"}
+        forbidden = await http.post(f"{path}/settle", json=said, headers=reader)
+        again = await http.post(f"{path}/settle", json={**said, "settlement": "again"})
+        over_mcp = await tasks.use(mcp, "settle_call", turn="t57-rest", digest="0", **said)
+        done = await http.post(f"{path}/settle", json={**said, "result": "number 7"})
+        second = await http.post(f"{path}/settle", json=said)
+        after = (await http.get(f"{path}/result")).json()
+        status = (await http.get(path)).json()
+        await client.turn("@acme/t57-rest").result()
+
+    assert told(forbidden) == (403, "FORBIDDEN")
+    assert told(again) == (422, "INVALID_REQUEST")
+    assert "`perdure settle`" in next(iter(over_mcp.values()))
+    assert (done.status_code, told(second)) == (204, (409, "APPROVAL_CONFLICT"))
+    assert "already settled by anna@example.com: done" in second.json()["detail"]
+    assert (len(before["unsettled"]), after["unsettled"], status["unsettled"]) == (1, [], 0)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 from benchmarks.effects import tools
 from benchmarks.effects.behaviours import FIND, Behaviour, next_move
@@ -24,8 +25,9 @@ WRITE_TOOL, FIND_TOOL = "write", "find"
 FAILED = "it failed"
 """The beginning of a result that tells the model of an error."""
 AT_ONCE = 48
-END_S = 60.0
-"""Seconds after which an episode is stopped. Times are divided by 30, so this is half an hour."""
+ENDLESS_S, SLOW_S = 60.0, 600.0
+"""Seconds after which an episode is stopped: if its calls may be tried without end, and if they may
+not. Times are divided by 30, so the first is half an hour."""
 NO_END = "no end"
 ATTEMPTS, FIRST_PAUSE_S = 4, 0.4
 """How often a call with a key is tried, and the pause before the second attempt, which doubles."""
@@ -171,11 +173,11 @@ async def episode(runs: Runs, setting: Setting, behaviour: Behaviour, case: Case
     """Run a job with a service of its own; the type of an error that ends it is its claim."""
     terms = case.template.terms(honours_keys=setting.sends_key)
     async with serving(case.fault, terms) as service:
-        name = "-".join((setting.name, behaviour, case.template.tool, case.fault))
-        job = JOBS[name.replace(" ", "-")] = Job(setting, behaviour, case, service.url)
+        name = f"{behaviour}-{case.template.tool}-{case.fault}-{uuid4()}"
+        job = JOBS[name] = Job(setting, behaviour, case, service.url)
         try:
-            async with asyncio.timeout(END_S):
-                claim = await runs(name.replace(" ", "-"))
+            async with asyncio.timeout(SLOW_S if setting.attempts else ENDLESS_S):
+                claim = await runs(name)
         except TimeoutError:
             claim = NO_END
         except Exception as error:  # noqa: BLE001 - of whatever framework

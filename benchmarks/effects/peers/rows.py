@@ -35,6 +35,15 @@ PACKAGES = (
 )
 
 
+ENDLESS = ("pydantic-ai, defaults", "openai-agents, defaults")
+"""Rows whose models see no error, so that all behaviours are the same, and one is measured."""
+
+
+def behaviours_of(row: str) -> tuple[Behaviour, ...]:
+    """The behaviours that are measured."""
+    return (Behaviour.BLIND,) if row in ENDLESS else (*Behaviour,)
+
+
 def measured(row: str, behaviours: Sequence[Behaviour], address: str) -> list[Graded]:
     """All episodes of a row with some behaviours, in a process of their own."""
     return asyncio.run(_measured(row, behaviours, address))

@@ -84,7 +84,7 @@ async def working(
         try:
             return str(await handle.result())
         except asyncio.CancelledError:
-            await handle.terminate()
+            await handle.cancel()  # a workflow that is terminated is evicted uncleanly
             raise
 
     worker = Worker(

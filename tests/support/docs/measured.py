@@ -56,20 +56,26 @@ call` alone.
 
 """
 _STOPPED = """
-An episode was stopped after 60 s, which is half an hour in undivided times, and its call counts as
-one without a result, which denies nothing. An error that ends the run is no claim of the model.
-Perdure does not repeat a call by itself that the service has answered with an error, so `tell`
-finds more done where a framework repeats it with a key. For comparison only: `timeout_late_tail`
-depends on how busy the machine is, as above; nothing was killed here.
+An episode that can be tried without end was stopped after 60 s, which is half an hour in undivided
+times, and its call counts as one without a result, which denies nothing. There the model sees no
+error, so that all behaviours are the same, and only blind was run. An error that ends the run is no
+claim of the model.
+
+Perdure leaves an error of a tool to the model, also where a key makes a repeat safe. So with `tell`
+more is done where a framework repeats the call with its key; with Perdure, the tool itself would
+have to. `timeout_late` and `timeout_late_tail` depend on how soon a model reads back, and these
+rows were measured at another hour than those of Perdure, on the same busy machine: compare
+`careful` by the other modes. No process was killed here.
 
 How each could look better:
 
-- **pydantic-ai, openai-agents, dbos**: a key made from the meaning of the call, by hand, also
-  covers a call that the model repeats after the last attempt. A tool that reads back by itself
-  before it tells of an error would do what `read back` does; none of them has an option for it.
-- **langgraph**: the same; and a caller who invokes the thread again after an error that ended the
-  run repeats the call, which helps where the service has done nothing, and doubles the effect where
-  it has.
+- **all**: a key made from the meaning of the call, by hand, also covers a call that the model
+  repeats after the last attempt. A tool that waits and reads back by itself before it tells of an
+  error would do what `read back` does; none of them has an option for it.
+- **pydantic-ai**: a tool that raises `ModelRetry` for a refusal tells the model without leaving its
+  activity, and a `retry_policy` ends the attempts, which then end the run.
+- **langgraph**: a caller who invokes the thread again after an error that ended the run repeats the
+  call, which helps where the service has done nothing, and doubles the effect where it has.
 """
 _AFTER_KILLS = ("exactly once", "success", "duplicates", "overclaims", "unknown named")
 _KILLED = """
@@ -127,11 +133,16 @@ def _peers(
     figures: Mapping[str, Any], ends: Mapping[str, Mapping[str, Sequence[int]]]
 ) -> Iterator[str]:
     yield _PEERS
+    headings = [*next(iter(ends.values()))]
     yield from _table(
-        ["", "what is set", *next(iter(ends.values()))],
+        ["", "what is set", *headings],
         (
-            [name, PEER_SETTINGS[name], *(_each(counts) for counts in of.values())]
-            for name, of in ends.items()
+            [
+                name,
+                text,
+                *(_each(ends[name][each]) if name in ends else NOT_RUN for each in headings),
+            ]
+            for name, text in PEER_SETTINGS.items()
         ),
     )
     yield _STOPPED

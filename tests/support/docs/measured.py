@@ -63,9 +63,9 @@ claim of the model.
 
 Perdure leaves an error of a tool to the model, also where a key makes a repeat safe. So with `tell`
 more is done where a framework repeats the call with its key; with Perdure, the tool itself would
-have to. `timeout_late` and `timeout_late_tail` depend on how soon a model reads back, and these
-rows were measured at another hour than those of Perdure, on the same busy machine: compare
-`careful` by the other modes. No process was killed here.
+have to. What `careful` finds depends on how soon it reads back, since an effect may be late, or
+listed a second later, and these rows were measured at another hour than those of Perdure, on the
+same busy machine: compare the other behaviours. No process was killed here.
 
 How each could look better:
 

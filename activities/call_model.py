@@ -24,7 +24,7 @@ from perdure.protocols import Prompt
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import strict
 from perdure.text import size
-from perdure.turn import fallback, handoffs, media
+from perdure.turn import fallback, handoffs, media, undo
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.context_window import sent, shortened
 from perdure.turn.keys import ModelKey, parse_key
@@ -65,6 +65,10 @@ class ModelActivities:
         info = activity.info()
         state = await self._transcripts.load(activity.client(), info, call)
         assert state.agent is not None
+        if state.request is not None and state.request.undo is not None:
+            answer = undo.answer(state)
+            self._remember(info, state, answer)
+            return answer
         model = call.model or state.agent.model
         provider, name = self._models.find(model)
         if call.others:

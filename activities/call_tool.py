@@ -22,12 +22,14 @@ from datetime import datetime
 from typing import Any
 
 from temporalio import activity
+from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from perdure import errors
 from perdure.activities import effect_keys, heartbeats, output_validation, tool_compatibility
 from perdure.activities.effect_keys import Recognized
+from perdure.activities.effects_afterwards import EffectsAfterwards
 from perdure.activities.effects_before_reset import EffectsBeforeReset
 from perdure.activities.error_log import log_raised, logged
 from perdure.activities.mcp.toolboxes import Servers
@@ -47,6 +49,7 @@ from perdure.temporal import failures, secrets
 from perdure.temporal.names import CALL_SYNC_TOOL, CALL_TOOL, TURN
 from perdure.temporal.payloads import pack, raw_input, unpack
 from perdure.text import clean, described, words_of
+from perdure.turn.effect_values import KnownEffect
 from perdure.turn.keys import ToolKey, VerifyKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 
@@ -127,6 +130,7 @@ class ToolActivities:
         servers: Servers,
         transcripts: Transcripts,
         before_reset: EffectsBeforeReset,
+        afterwards: EffectsAfterwards,
     ) -> None:
         self._names = names
         self._servers = servers
@@ -134,6 +138,7 @@ class ToolActivities:
         self._loop = loop
         self._transcripts = transcripts
         self._before_reset = before_reset
+        self._afterwards = afterwards
         self.has_storage = False
 
     def handlers(self) -> list[Handler]:
@@ -199,8 +204,9 @@ class ToolActivities:
     def deployed(self, run: ToolRun) -> Tool | None:
         """Return the deployed tool of a call; None if there is none."""
         info = activity.info()
-        name = run.tool or info.activity_type
-        return self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
+        name = run.undoes or run.tool or info.activity_type
+        item = self._agents.tool(info.workflow_run_id or "", run.owner, name, run.schema_digest)
+        return item.undo if item is not None and run.undoes else item
 
     def _prepared(self, run: ToolRun) -> _Ready | ToolOutput:
         """Find the tool and parse the arguments; a result means that the tool does not run."""
@@ -224,22 +230,50 @@ class ToolActivities:
             return held_back
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
         try:
-            effect = effect_keys.recognized(item, run, self._before_reset.of(run_id, item.name))
+            effect = self.recognized(item, run, run_id)
         except Exception as error:  # noqa: BLE001 - it is code of the tool
             log_raised(f"effect= of tool {name!r} raised {raised(error)}", error)
             return error_result(f"{name} was not called: its effect= failed: {described(error)}")
+        if effect.undoing:
+            return error_result(
+                f"{name}: this call was not made. {effect.undoing} has the same effect, which is"
+                " being taken back. Make the call again when that is over."
+            )
         known = effect.known_before(item)
         if known is not None:
             return ToolOutput(
-                content=self._before_reset.result_of(run_id, effect.same),
+                content=effect.settled or self._before_reset.result_of(run_id, effect.same),
                 is_error=known != "done",
                 known=known,
+                is_settled=bool(effect.settled),
                 **effect.fields,
             )
         if item.context_parameter:
-            arguments[item.context_parameter] = self.context(run, info, name, effect.key)
+            arguments[item.context_parameter] = self.context(run, info, name, effect.service_key)
         lacks_deps = bool(item.context_parameter) and not self._loop.has_lifespan
         return _Ready(item, arguments, run, info.started_time, stated, lacks_deps, effect)
+
+    async def learn(self, client: Client, run: ToolRun) -> None:
+        """Read what this turn does not know of the effect of a call, before it is made.
+
+        Raises:
+            PayloadDecodeError: This process lacks the codec or the key.
+            RPCError: The server does not answer.
+        """
+        info = activity.info()
+        await self._before_reset.learn(client, info)
+        item = self.deployed(run)
+        if item is None:
+            return
+        known = (*run.known, *self._before_reset.of(info.workflow_run_id or "", item.name))
+        if not all(one.is_done and not one.can_undo for one in known):
+            effect = await asyncio.to_thread(_recognized_if_possible, item, run, known)
+            await self._afterwards.learn(client, info, effect)
+
+    def recognized(self, item: Tool, run: ToolRun, run_id: str) -> Recognized:
+        """Return the effect of a call. What `effect=` of the tool raises is passed on."""
+        effect = effect_keys.recognized(item, run, self._before_reset.of(run_id, item.name))
+        return self._afterwards.of(item, run_id, effect)
 
     def context(
         self, run: ToolRun, info: activity.Info, name: str, effect_key: str
@@ -274,6 +308,14 @@ class ToolActivities:
             self._transcripts.remember_result(info.workflow_run_id, key, run.call_id, output)
         limit = most_bytes(output, has_storage=self.has_storage)
         return pack(output, f"the result of {name}", most_bytes=limit)
+
+
+def _recognized_if_possible(item: Tool, run: ToolRun, known: Sequence[KnownEffect]) -> Recognized:
+    """Return the effect of a call; nothing if `effect=` fails, which the call itself reports."""
+    try:
+        return effect_keys.recognized(item, run, known)
+    except BaseException:  # noqa: BLE001 - it is code of the tool, which may even exit
+        return Recognized()
 
 
 def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:

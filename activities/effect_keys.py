@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +23,10 @@ def key_of(item: Tool, run: ToolRun, arguments: str | None = None) -> str:
     `arguments` are others than those of the call, as JSON. Everything that `effect=` of the tool
     raises is passed on.
     """
-    if item.effect is None or not run.effect_scope:
+    if not run.effect_scope or (item.effect is None and not run.undoes):
         return ""
     values = item.arguments.values(clean(run.arguments if arguments is None else arguments))
-    return effects.key_of(item.effect, values, item.name, run.effect_scope)
+    return effects.key_of(item.effect or (), values, item.name, run.effect_scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +36,39 @@ class Recognized:
     Attributes:
         key: Its key; empty for a tool, or a turn, without such keys.
         same: What is known of the same effect.
+        settled: The result of an earlier call that a person has said since; empty without one.
+        undone: The calls with the same effect that were taken back since, in words.
+        undoing: A call with the same effect that is being taken back, in words; empty without one.
     """
 
     key: str = ""
     same: tuple[KnownEffect, ...] = ()
+    settled: str = ""
+    undone: tuple[str, ...] = ()
+    undoing: str = ""
+
+    @property
+    def service_key(self) -> str:
+        """The key for the service.
+
+        After the effect was taken back, it is another one: with the same key, the service would
+        answer that it is there.
+        """
+        if not self.undone:
+            return self.key
+        text = "\n".join((self.key, *sorted(self.undone)))
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
+
+    @property
+    def unknown(self) -> tuple[KnownEffect, ...]:
+        """The same effect as far as it is unknown whether it is there; nothing if it is there."""
+        return () if any(known.is_done for known in self.same) else self.same
 
     @property
     def fields(self) -> dict[str, Any]:
         """The fields of the result of an activity."""
-        return {"effect_key": self.key, "same_as": tuple(known.place for known in self.same)}
+        same = self.unknown or tuple(known for known in self.same if known.is_done)
+        return {"effect_key": self.key, "same_as": tuple(known.place for known in same)}
 
     def known_before(self, item: Tool) -> EffectStatus | None:
         """Return what is known of the effect of a call that must not be made, or None.
@@ -51,7 +76,7 @@ class Recognized:
         A call may be made again after a lost one if the service recognizes the key, and the tool
         has no read-back.
         """
-        if any(known.is_done for known in self.same):
+        if self.settled or any(known.is_done for known in self.same):
             return "done"
         has_service_key = item.idempotent and item.verify is None
         return "unknown" if self.same and not has_service_key else None
@@ -66,12 +91,10 @@ def recognized(item: Tool, run: ToolRun, before_reset: Sequence[KnownEffect] = (
     if not key:
         return Recognized()
     own = {known.place for known in run.known}
-    pinned = item.pinned_effect
-    may_recur = pinned is not None and pinned.may_recur
     forgotten = (
         known
         for known in before_reset
-        if known.place not in own and not (known.is_done and may_recur)
+        if known.place not in own and not (known.is_done and item.may_recur)
     )
     known_effects = (*run.known, *forgotten)
     return Recognized(

@@ -16,6 +16,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from perdure.temporal import settlements
 from perdure.temporal.histories.fetching import first_event, recorded
 from perdure.temporal.histories.runs import run_before
 from perdure.temporal.recent import Recent
@@ -112,4 +113,11 @@ async def _of_run(client: Client, turn_id: str, run_id: str) -> tuple[EffectReco
     state = TurnState()
     async for _, fact in recorded(client, turn_id, run_id, is_worker=True):
         state = state if fact is None else apply(state, fact)
-    return effects.gathered_so_far(state)
+    records = effects.gathered_so_far(state)
+    own = (run_id,)  # what was said after the reset is about other calls
+    return tuple(
+        [
+            record if record.turn_id else await settlements.applied(client, record, turn_id, own)
+            for record in records
+        ]
+    )

@@ -23,7 +23,7 @@ from perdure.activities.provider import Models
 from perdure.activities.user_code import called
 from perdure.activities.webhooks import Webhooks
 from perdure.agents.agent import Agent
-from perdure.agents.definitions import AgentDefinition, Target, define, resolved
+from perdure.agents.definitions import AgentDefinition, Target, define, define_undo, resolved
 from perdure.agents.delegates import Delegate, InheritedTool, PinnedDelegate, declared
 from perdure.agents.handoffs import Handoff, PinnedHandoff, check_known
 from perdure.agents.registry import Entry, Registry, described_in
@@ -97,6 +97,8 @@ class Agents:
 
     async def _defined(self, call: AgentCall) -> AgentDefinition:
         client, info = activity.client(), activity.info()
+        if call.undoes:
+            return await self._undoing(client, info, call)
         agent = await self._servers.read(
             await self._skills.read(await self._asked(client, info, call)), call.allowed
         )
@@ -127,6 +129,28 @@ class Agents:
         )
         self._skills.pin(info.workflow_run_id or "", definition, agent.skills)
         return definition
+
+    async def _undoing(
+        self, client: Client, info: activity.Info, call: AgentCall
+    ) -> AgentDefinition:
+        """Return the definition of an agent that takes back the effect of a call of its tool.
+
+        Raises:
+            ConfigurationError: Nothing takes back what the deployed tool does.
+        """
+        agent = await self._skills.read(await self._agent(client, info, call.agent))
+        tool = (
+            agent.toolset().get(call.undoes)
+            or await self._servers.find(agent, call.undoes)
+            or resolved(agent, call.undoes)
+        )
+        if tool is None or tool.undo is None:
+            raise errors.ConfigurationError(
+                f"the deployed worker does not have undo= of tool {call.undoes} of agent"
+                f" {call.agent} any more"
+            )
+        definition = define_undo(agent, tool, tool.undo, self._activity_of(tool.undo))
+        return definition.model_copy(update={"indexed": await self._index.is_ready(client)})
 
     def is_at_hand(self, call: AgentCall) -> bool:
         """Return whether resolving the agent needs nothing but this process.
@@ -176,6 +200,7 @@ class Agents:
             agent.toolset().get(name)
             or self._servers.tool(agent, name, pinned)
             or resolved(agent, name)
+            or _undo_called(agent, name)
         )
 
     def approval(self, run_id: str, owner: str) -> Approval:
@@ -298,6 +323,12 @@ class Agents:
         with self._lock:
             self._made.put((run_id, name), agent)
         return agent
+
+
+def _undo_called(agent: Agent, name: str) -> Tool | None:
+    """Return the tool of this name that takes back calls of another tool, if there is one."""
+    bound = (tool.undo for tool in agent.toolset().values() if tool.undo is not None)
+    return next((tool for tool in bound if tool.name == name), None)
 
 
 def _is_static(entry: Entry | None) -> bool:

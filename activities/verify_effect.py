@@ -13,7 +13,6 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from perdure.activities import effect_keys
 from perdure.activities.call_tool import ToolActivities
 from perdure.activities.effect_keys import Recognized
 from perdure.activities.error_log import log_raised
@@ -51,8 +50,8 @@ class Verifications:
             return _unreadable(f"the deployed tool rejects its arguments: {error}")
         effect = Recognized()
         with contextlib.suppress(Exception):  # the call itself has reported it
-            effect = effect_keys.recognized(item, run)
-        verification = await self._read(item, item.verify, run, values, effect.key)
+            effect = self._tools.recognized(item, run, activity.info().workflow_run_id or "")
+        verification = await self._read(item, item.verify, run, values, effect.service_key)
         return verification.model_copy(update=effect.fields)
 
     async def _read(

@@ -12,6 +12,7 @@ PerdureError                        something unexpected; the message says where
 │   ├── OutputInvalidError          the answer does not have the requested type
 │   ├── GuardrailError              a guardrail refused it
 │   ├── ToolResolverError           a tool could not be found because the resolver failed
+│   ├── EffectNotUndoneError        the effect of a call was not taken back
 │   ├── EffectUnknownError          whether a call has taken effect remained unknown
 │   ├── DuplicateToolError          two tools have the same name: rename or prefix one
 │   ├── TooLargeError               a value is too large for history
@@ -74,6 +75,7 @@ __all__ = [
     "BatchNotFoundError",
     "ConfigurationError",
     "DuplicateToolError",
+    "EffectNotUndoneError",
     "EffectUnknownError",
     "ErrorInfo",
     "GuardrailError",
@@ -238,6 +240,12 @@ class ToolResolverError(PerdureError):
     """A tool resolver failed."""
 
     code = "TOOL_RESOLVER"
+
+
+class EffectNotUndoneError(PerdureError):
+    """The effect of a call was not taken back: the call for that failed, or was denied."""
+
+    code = "EFFECT_NOT_UNDONE"
 
 
 class EffectUnknownError(PerdureError):

@@ -17,6 +17,7 @@ from perdure.activities.answer_checks import Answers
 from perdure.activities.call_model import ModelActivities
 from perdure.activities.call_tool import Handler, ToolActivities, ToolNames
 from perdure.activities.carry import Carrier
+from perdure.activities.effects_afterwards import EffectsAfterwards
 from perdure.activities.effects_before_reset import EffectsBeforeReset
 from perdure.activities.error_log import logged
 from perdure.activities.hooks import Hooks
@@ -94,7 +95,6 @@ class Activities(Container[str]):
         agents: The agents as activities find them.
         models: The models, with their providers.
         local_runs: The local calls that this process has begun.
-        before_reset: The effects that turns do not know any more, because they were reset.
         loops: The event loops of tools and of MCP servers, in the order in which they open.
     """
 
@@ -107,7 +107,6 @@ class Activities(Container[str]):
     agents: Agents
     models: Models
     local_runs: LocalRuns
-    before_reset: EffectsBeforeReset
     loops: tuple[ToolLoop, ToolLoop]
 
     @property
@@ -147,7 +146,7 @@ class Activities(Container[str]):
         if self.registry.has_factories:
             await self.agents.prepare(client, info, unpack(raw_input(args), ToolRun).owner)
         if _has_keys(args):
-            await self.before_reset.learn(client, info)
+            await self.tool_calls.learn(client, unpack(raw_input(args), ToolRun))
 
 
 _HAS_KEYS = b'"effect_scope"'
@@ -187,8 +186,8 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     _check_agents(app.registry, models, names)
     loop, transcripts = ToolLoop(app.lifespan), Transcripts()
     model_calls = ModelActivities(models, prices, transcripts, Answers(agents))
-    before_reset = EffectsBeforeReset()
-    tool_calls = ToolActivities(names, agents, loop, servers, transcripts, before_reset)
+    known = EffectsBeforeReset(), EffectsAfterwards()
+    tool_calls = ToolActivities(names, agents, loop, servers, transcripts, *known)
     return Activities(
         call_model=_handler(CALL_MODEL, model_calls.call_model, ModelCall),
         others=(
@@ -203,7 +202,6 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
         agents=agents,
         models=models,
         local_runs=LocalRuns(transcripts),
-        before_reset=before_reset,
         loops=(loop, servers.loop),
     )
 
@@ -239,6 +237,7 @@ def deliveries(webhooks: Webhooks) -> tuple[Handler, ...]:
 def _tool_names(registry: Registry) -> ToolNames:
     """Return the names of the tools of agents that need no factory."""
     tools = [tool for agent in registry.agents() for tool in agent.toolset().values()]
+    tools += [tool.undo for tool in tools if tool.undo is not None]
     return ToolNames(tools, has_servers=any(agent.servers for agent in registry.agents()))
 
 

@@ -41,6 +41,7 @@ from perdure.temporal.names import (
     SCHEDULED_BATCH,
     SCHEDULED_MESSAGE,
     SESSION,
+    SETTLEMENT,
     TURN,
     WEBHOOK,
 )
@@ -71,6 +72,7 @@ _WORKFLOW_NAMES: dict[str | None, str] = {
     SCHEDULED_MESSAGE: "message of a schedule",
     WEBHOOK: "webhook",
     PUSH: "push notification",
+    SETTLEMENT: "settlement",
 }
 
 

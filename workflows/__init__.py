@@ -7,6 +7,7 @@ from perdure.workflows.delivery.agent_push import AgentPush
 from perdure.workflows.delivery.agent_webhook import AgentWebhook
 from perdure.workflows.session.agent_scheduled_message import AgentScheduledMessage
 from perdure.workflows.session.agent_session import AgentSession
+from perdure.workflows.turn.agent_settlement import AgentSettlement
 from perdure.workflows.turn.agent_turn import AgentTurn
 from perdure.workflows.turn.child_turn import run_turn
 
@@ -19,6 +20,7 @@ WORKFLOWS = (
     AgentScheduledMessage,
     AgentWebhook,
     AgentPush,
+    AgentSettlement,
 )
 """The workflows of Perdure, which a worker of agents runs."""
 
@@ -29,6 +31,7 @@ __all__ = [
     "AgentScheduledBatch",
     "AgentScheduledMessage",
     "AgentSession",
+    "AgentSettlement",
     "AgentTurn",
     "AgentWebhook",
     "run_turn",

@@ -25,6 +25,7 @@ from perdure.temporal.names import (
     PUSH,
     SCHEDULED_BATCH,
     SCHEDULED_MESSAGE,
+    SETTLEMENT,
     TURN,
     WEBHOOK,
 )
@@ -39,6 +40,7 @@ _OURS = {
     SCHEDULED_MESSAGE: "message of a schedule",
     WEBHOOK: "webhook",
     PUSH: "push notification",
+    SETTLEMENT: "settlement",
 }
 
 

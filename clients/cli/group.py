@@ -15,6 +15,7 @@ GROUPS = {
         "list",
         "approvals",
         "settle",
+        "undo",
         "add-budget",
         "steer",
         "fork",

@@ -185,7 +185,8 @@ async def approvals(address: str | None, **values: Any) -> int:
 @click.argument(
     "settlement",
     type=click.Choice(_SETTLEMENTS),
-    help="done if it has taken effect, absent if it has not, again to make it again.",
+    help="done if it has taken effect, absent if it has not, again to let a turn that waits make"
+    " it again.",
 )
 @click.option(
     "--result", default="", metavar="TEXT", help="The result, such as a number; the model reads it."
@@ -196,7 +197,8 @@ async def settle(
 ) -> tuple[dict[str, Any], str]:
     """Say what became of a call whose outcome is unknown.
 
-    The turn waits for that, and `perdure approvals` lists the call with what is known of it.
+    If the turn waits for that, `perdure approvals` lists the call with what is known of it. If it
+    is over, `perdure show` lists the call; later calls with the same effect follow what you say.
     """
     from perdure.text import word
 
@@ -204,6 +206,42 @@ async def settle(
     await turn.settle(call, settlement, result, by=author)
     value = {"call_id": call.partition(":")[0], "settled": settlement, "by": author}
     return value, f"call {word(call)} of turn {word(turn.id)} is settled: {settlement}"
+
+
+@turns.command(
+    epilog=examples(
+        "perdure undo ticket-4711",
+        "perdure undo ticket-4711 call_1_1 --by anna@example.com",
+    ),
+)
+@_ID
+@click.argument("call", required=False, help="The call's id; without it, effects are listed.")
+@options.BY
+@options.json_lines("Print a line of JSON: for each effect, or the turn that takes one back.")
+@options.ANY_QUEUE
+async def undo(
+    turn: str, call: str | None, by: str | None, as_json: bool, address: str | None
+) -> int:
+    """Take back the effect of a call of a turn that is over, or list what can be taken back.
+
+    A turn of its own does that, with what the tool of the call has in undo=. It may wait for
+    approval.
+    """
+    from perdure.clients.cli.drawing import effects
+    from perdure.clients.cli.drawing.hints import CommandHints
+    from perdure.text import word
+
+    handle = (await connected(address)).turn(turn)
+    if call is None:
+        effects.show(turn, await handle.effects(), as_json=as_json)
+        return 0
+    started = await handle.undo(call, by=sender(by))
+    follow = CommandHints(address).of("show", started.id)
+    return Display(as_json).report(
+        {"turn": started.id},
+        f"turn {word(started.id)} takes call {word(call)} of turn {word(turn)} back; to follow it:"
+        f" {follow}",
+    )
 
 
 @turns.command(

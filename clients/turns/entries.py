@@ -75,8 +75,8 @@ class TurnEntry(Value):
             this process cannot decode them. None for all other entries.
         last_agent: The name of the agent that had it at the end, another one than `agent` if it was
             handed over; `agent` before the end.
-        unsettled: The number of its calls, and of its delegates' calls, whose outcome is unknown; 0
-            before the end.
+        unsettled: The number of its calls, and of its delegates' calls, whose outcome was unknown
+            at the end, also if a person has settled them since; 0 before the end.
     """
 
     id: str

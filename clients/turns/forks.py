@@ -7,7 +7,7 @@ its messages. The worker reads them again, from the same run, and records them i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -20,6 +20,7 @@ from perdure import errors, limits
 from perdure.agents.agent import Agent
 from perdure.base import Value
 from perdure.clients.reading.recorded import state_of
+from perdure.clients.turns import undoing
 from perdure.clients.turns.starting import Started, Starter
 from perdure.clients.turns.status import in_words
 from perdure.temporal import access, start_request
@@ -28,7 +29,7 @@ from perdure.temporal.histories.origins import points
 from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.temporal.priorities import inherited
 from perdure.temporal.search_marks import Marks
-from perdure.turn import carry, effects, withheld
+from perdure.turn import carry, effects, undo, withheld
 from perdure.turn.carry import Carried, may_be_asked
 from perdure.turn.facts import ApprovalNeeded, ChildScheduled, Recorded, Scheduled
 from perdure.turn.fold import apply
@@ -38,13 +39,17 @@ from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.effects import EffectRecord
-from perdure.values.messages import UserMessage
+from perdure.values.messages import Text, UserMessage
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.reports import Outcome
 
 if TYPE_CHECKING:
     from perdure.clients.turns.handle import Turn
 
+_UNDONE = (
+    "Since then, the effects of these calls were taken back, so they are not there any more:"
+    " {calls}"
+)
 _RESUMABLE = (PROVIDER, "resume")
 """The kinds of waits that `resume` ends."""
 
@@ -82,11 +87,15 @@ class Effect(Value):
         step: The number of its step.
         tool: The name of the tool.
         call_id: The id of the call.
+        is_known: Whether a fork answers a call with the same effect from the record of this one.
+        can_undo: Whether `Turn.undo` can take its effect back.
     """
 
     step: int
     tool: str
     call_id: str
+    is_known: bool = False
+    can_undo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +177,10 @@ class Forks:
         self.turn_of = turn_of
         self._client = client
         self._marks = marks
+
+    def starter(self, task_queue: str) -> Starter:
+        """Return what starts turns on a task queue."""
+        return Starter(self._client, task_queue, self._marks)
 
     async def point(self, turn_id: str, run_id: str, step: int | None) -> Point:
         """Return the point after a step; None for the last complete step.
@@ -283,6 +296,13 @@ class Forks:
             InvalidRequestError: No model could be asked, or an argument is not valid.
             PerdureError: As `AgentClient.start` raises it.
         """
+        request = point.state.request
+        if request is not None and request.undo is not None:
+            raise errors.InvalidRequestError(
+                f"turn {point.turn_id!r} takes an effect back and asks no model, so nothing goes on"
+                " from it; undo the call again instead",
+                context={"turn_id": point.turn_id},
+            )
         carried = point.carried
         if not say and not may_be_asked(carried):
             raise errors.InvalidRequestError(
@@ -301,9 +321,11 @@ class Forks:
         )
         turn_request = point.request if changes.get("agent") is None else point.state.request
         assert turn_request is not None
-        turn_request = await self._with_effects(turn_request, point)
-        request = start_request.fork_of(turn_request, origin, said=point.unread, **changes)
-        starter = Starter(self._client, point.task_queue, self._marks)
+        end = await self._end_with_effects(point)
+        turn_request = _with_effects(turn_request, point, end)
+        said = (*await self._undone(turn_request, point, end), *point.unread)
+        request = start_request.fork_of(turn_request, origin, said=said, **changes)
+        starter = self.starter(point.task_queue)
         if turn_id is not None:
             return self.turn_of(await starter.start(request, turn_id, priority=point.order))
         for number in count(1):
@@ -316,23 +338,31 @@ class Forks:
                 return self.turn_of(started)
         raise AssertionError  # there is always a free number
 
-    async def _with_effects(self, request: TurnRequest, point: Point) -> TurnRequest:
-        """Return the input of a turn with what is known of its effects, also after the point.
-
-        A fork does not undo them.
-        """
-        above = request.lineage.ancestors if request.lineage else ()
-        root = above[0].turn_id if above else point.turn_id
-        first = {"turn": request.effect_scopes.turn or root}
-        scopes = request.effect_scopes.model_copy(update=first)
+    async def _end_with_effects(self, point: Point) -> TurnState | None:
+        """Return the state of the turn now; None if none of its tools has a known effect."""
         agent = point.state.agent
         # at its beginning, a turn does not know its agent
-        has_effects = agent is None or any(tool.effect for tool in agent.tools)
-        known: tuple[EffectRecord, ...] = request.effects
-        if has_effects:
-            end = await state_of(self._client, point.turn_id, point.run_id)
-            known = effects.passed_on(end, point.turn_id)
-        return request.model_copy(update={"effects": known, "effect_scopes": scopes})
+        if agent is not None and not any(tool.effect for tool in agent.tools):
+            return None
+        return await state_of(self._client, point.turn_id, point.run_id)
+
+    async def _undone(
+        self, request: TurnRequest, point: Point, end: TurnState | None
+    ) -> tuple[UserMessage, ...]:
+        """Return what to tell the model of effects that are in its messages, but not there."""
+        kept = [
+            record
+            for record in request.effects
+            if record.turn_id != point.turn_id or record.step <= point.step
+        ]
+        planned: Collection[EffectRecord] = ()
+        if end is not None and end.ended is not None:
+            planned = undo.then_undoes(end, point.turn_id, end.ended.outcome)
+        gone = await undoing.taken_back(self._client, kept, planned)
+        if not gone:
+            return ()
+        calls = "; ".join(map(undo.in_words, gone))
+        return (UserMessage(parts=(Text(text=_UNDONE.format(calls=calls)),)),)
 
     async def effects(self, turn_id: str, run_id: str, step: int | None) -> tuple[Effect, ...]:
         """Return the calls after a step that were run and whose tools are not read-only.
@@ -370,6 +400,18 @@ class Forks:
                     effects[effect.step, effect.call_id] = effect
 
 
+def _with_effects(request: TurnRequest, point: Point, end: TurnState | None) -> TurnRequest:
+    """Return the input of a turn with what is known of its effects, also after the point.
+
+    A fork does not undo them. `end` is the state of the turn now, None if it has no effects.
+    """
+    root = undo.root_of(request, point.turn_id)
+    first = {"turn": request.effect_scopes.turn or root}
+    scopes = request.effect_scopes.model_copy(update=first)
+    known = request.effects if end is None else effects.passed_on(end, point.turn_id)
+    return request.model_copy(update={"effects": known, "effect_scopes": scopes})
+
+
 def _effect_of(state: TurnState, fact: Recorded) -> Effect | None:
     """Return the effect of a call that a fact is about, once it is run or is found not to have run.
 
@@ -389,7 +431,14 @@ def _effect(state: TurnState, key: CallKey) -> Effect | None:
     tool = state.agent.tool(open_call.call.name)
     if tool is not None and tool.is_read_only:
         return None
-    return Effect(step=key.step, tool=open_call.call.name, call_id=open_call.call.id)
+    effect = tool.effect if tool is not None else None
+    return Effect(
+        step=key.step,
+        tool=open_call.call.name,
+        call_id=open_call.call.id,
+        is_known=effect is not None and effect.has_key and not effect.may_recur,
+        can_undo=effect is not None and effect.can_undo,
+    )
 
 
 def _checked(point: Point, end: TurnState) -> Point:

@@ -6,37 +6,26 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, Unpack
 from uuid import uuid4
 
-from pydantic import JsonValue
-from pydantic_core import to_json
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.common import RawValue
 
 from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.base import T
-from perdure.clients.turns import cancelling, updates, waiting
+from perdure.clients.turns import cancelling, undoing, updates
+from perdure.clients.turns.decidable import DecidableTurn
 from perdure.clients.turns.forks import UNCHANGED, ForkOptions
-from perdure.clients.turns.readable import ReadableTurn
 from perdure.temporal import access, start_request
 from perdure.temporal.histories.runs import describe_last
-from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
+from perdure.temporal.names import ADD_BUDGET, RESUME, STEER
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn.wire import Resume, Steer
 from perdure.values import keywords
-from perdure.values.approvals import Decision, PendingApproval, Settlement
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
 from perdure.values.content import Content, MessageContent
 from perdure.values.model_retry import APolicy
 from perdure.values.reports import AgentReport
 from perdure.values.webhooks import WebhookUrl
 
-_Call = Annotated[
-    PendingApproval | str,
-    validation.instance("what pending_approvals gives, or its id", PendingApproval, str),
-]
-_Arguments = Annotated[
-    Mapping[str, JsonValue], validation.instance("a mapping, such as a dict", Mapping)
-]
 _FORK = {
     "say": validation.Message | None,
     "agent": Annotated[Agent[Any] | str, validation.instance("an agent or its name", Agent, str)]
@@ -52,7 +41,7 @@ _FORK = {
 V = TypeVar("V")
 
 
-class Turn(ReadableTurn[T]):
+class Turn(DecidableTurn[T]):
     """A turn that was started, running or over.
 
     Attributes:
@@ -330,6 +319,35 @@ class Turn(ReadableTurn[T]):
         turn = await self._forks.start(point, "", id, by=by, **new_limits)
         return turn.typed(self._output)
 
+    @validation.arguments("the undo")
+    async def undo(self, call_id: validation.Text, *, by: validation.By | None = None) -> Turn[str]:
+        """Take back the effect of a call, by a turn that calls what its tool has in `undo=`.
+
+        This turn, and the turn that it is a delegate of, must be over. A call is taken back once:
+        if that was asked before, this returns the same turn, unless it failed.
+
+        Args:
+            call_id: The id of the call, from `effects` or `report.undoable`; also that of a
+                delegate's call.
+            by: The person or program that asks for it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked.
+
+        Returns: The turn, which may wait for approval. It completes when the effect was taken back,
+            and otherwise fails with `EffectNotUndoneError`.
+
+        Raises:
+            InvalidRequestError: The turn runs, it has no such call, nothing takes its effect back,
+                or `by` is not valid.
+            TurnNotFoundError: Temporal does not have the turn.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        run_id = await self._last_known()
+        started = await undoing.start(
+            self._client, self._forks.starter, self.id, run_id, call_id, by
+        )
+        return self._forks.turn_of(started)
+
     async def _ask_again(self, options: Mapping[str, object], by: str | None) -> Turn[T]:
         names = [name for name, value in options.items() if value is not None]
         if names:
@@ -340,128 +358,3 @@ class Turn(ReadableTurn[T]):
             )
         await self._ask(RESUME, pack(Resume(by=by)))
         return self
-
-    async def _ask(self, update: str, payload: RawValue) -> RawValue:
-        return await updates.ask(
-            self._client, access.TURN, (await self._feed()).runs, self.id, update, payload
-        )
-
-    async def approve(
-        self,
-        call: PendingApproval | str,
-        *,
-        token: str | None = None,
-        reason: str = "",
-        arguments: Mapping[str, JsonValue] | None = None,
-        by: str | None = None,
-    ) -> None:
-        """Approve a call, with its own arguments or with `arguments`.
-
-        Needs a worker that runs the turn.
-
-        Args:
-            call: The call, from `pending_approvals`, or its id.
-            token: The call's token, from `pending_approvals`; a call itself has it. The call runs
-                only if it is still the call that was reviewed, in the same run. A program that
-                shows calls to people gives it. Without it, the call that waits now is approved,
-                whichever call was reviewed; it is required for a turn that was restarted or reset,
-                and for a call whose tool changed.
-            reason: The reason for the decision.
-            arguments: Arguments that replace the call's own.
-            by: The person or program that approves it, such as an e-mail address: one line, at most
-                200 characters. It is recorded, not checked.
-
-        Raises:
-            ApprovalConflictError: No such call waits, it was already decided, has expired, has
-                other arguments than the call that was reviewed, or has another token than `token`.
-            InvalidRequestError: The turn is over, the arguments are not JSON, or `by` is not valid.
-            ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
-            TurnNotFoundError: Temporal does not have the turn.
-        """
-        await self._decide(call, token, True, reason, by, arguments)
-
-    async def deny(
-        self,
-        call: PendingApproval | str,
-        reason: str = "",
-        *,
-        token: str | None = None,
-        by: str | None = None,
-    ) -> None:
-        """Refuse a call; the model sees the reason. The arguments are as for `approve`.
-
-        Raises:
-            PerdureError: As `approve` does.
-        """
-        await self._decide(call, token, False, reason, by)
-
-    async def settle(
-        self,
-        call: PendingApproval | str,
-        settlement: Settlement,
-        result: str = "",
-        *,
-        token: str | None = None,
-        by: str | None = None,
-    ) -> None:
-        """Say what became of a call whose outcome is unknown, and for which the turn waits.
-
-        The turn waits if the tool has `on_unknown="pause"`; the call is then among the
-        `pending_approvals`. Needs a worker that runs the turn.
-
-        Args:
-            call: The call, or its id, as for `approve`.
-            settlement: `done` if it has taken effect, `absent` if it has not, or `again` to make
-                it again, although nobody knows.
-            result: What the model reads as the result, such as the number of a payment.
-            token: The call's token, as for `approve`.
-            by: The person or program that says so, as for `approve`.
-
-        Raises:
-            PerdureError: As `approve` does.
-        """
-        approve = settlement == "again"
-        await self._decide(call, token, approve, result, by, settlement=settlement)
-
-    @validation.arguments("the answer")
-    async def _decide(
-        self,
-        call: _Call,
-        token: validation.Text | None,
-        approve: bool,
-        reason: validation.Text,
-        by: validation.By | None,
-        arguments: _Arguments | None = None,
-        settlement: Settlement | None = None,
-    ) -> None:
-        edited = None if arguments is None else _written(arguments)
-        if isinstance(call, str):
-            name = call if token is None else f"{call}:{token}"
-            [call] = await waiting.named(
-                self._client, self, [name], to_run=approve or settlement is not None
-            )
-        elif token not in (None, call.token):
-            raise errors.ApprovalConflictError(
-                f"the token {token!r} is not that of the call {call.call_id!r} that was given with"
-                " it; nothing was decided",
-                context={"turn_id": self.id},
-            )
-        decision = Decision(
-            call_id=call.call_id,
-            digest=call.digest,
-            approve=approve,
-            reason=reason,
-            arguments=edited,
-            by=by,
-            settlement=settlement,
-        )
-        await self._ask(DECIDE, pack(decision))
-
-
-def _written(arguments: Mapping[str, JsonValue]) -> str:
-    try:
-        return to_json(dict(arguments)).decode()
-    except ValueError as error:
-        raise errors.InvalidRequestError(
-            f"the arguments of an approval are not JSON: {error}"
-        ) from None

@@ -20,7 +20,7 @@ from perdure.clients.reading.live_events import live_items
 from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.reading.tool_progress import ToolProgress
-from perdure.clients.turns import waiting
+from perdure.clients.turns import settling, undoing, waiting
 from perdure.clients.turns.changes import Change, changes
 from perdure.clients.turns.forks import Effect, Forks
 from perdure.clients.turns.status import TurnStatus
@@ -29,6 +29,7 @@ from perdure.turn import ending, withheld
 from perdure.turn.facts import TurnContinued
 from perdure.turn.state import TurnState
 from perdure.values.approvals import PendingApproval
+from perdure.values.effects import EffectRecord
 from perdure.values.reports import AgentReport, Step
 
 logger = logging.getLogger("perdure")
@@ -228,7 +229,10 @@ class ReadableTurn(Generic[T]):
                 for step in withheld.shown_steps(state, steps_told):
                     await _tell(on_step, step)
                     steps_told = step.number
-        return self._close(await (await self._feed()).with_session(state), began, ended)
+        feed = await self._feed()
+        report = self._report(await feed.with_session(state), began, ended)
+        calls = await settling.still_unknown(self._client, self.id, report.unsettled, feed.runs)
+        return self._close(state, report.model_copy(update={"unsettled": calls}))
 
     async def last_step(self) -> int:
         """Return the number of the last complete step: 0 before the first.
@@ -271,6 +275,19 @@ class ReadableTurn(Generic[T]):
         """
         return await self._forks.effects(self.id, await self._last_known(), step)
 
+    async def effects(self) -> tuple[EffectRecord, ...]:
+        """Return what is known of the effects of its calls and of its delegates' calls.
+
+        Only calls of tools with options about their effects are known. What was taken back since
+        has the status `undone`.
+
+        Raises:
+            TurnNotFoundError: The history is gone.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return await undoing.effects_of(self._client, self.id, await self._last_known())
+
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """Return the calls that wait for a person now, with their complete arguments.
 
@@ -283,16 +300,17 @@ class ReadableTurn(Generic[T]):
         """
         return await waiting.calls_that_wait(self._client, self.id, await self._last_known())
 
-    def _close(
+    def _report(
         self, state: TurnState, began: datetime | None, ended: datetime | None
-    ) -> AgentReport[T]:
+    ) -> AgentReport[Any]:
         assert state.ended is not None
         assert began is not None
         assert ended is not None
         risk = state.ended.summary.risk if state.ended.summary else None
-        report = ending.report(
-            self.id, state, state.ended.outcome, risk=risk, duration=ended - began
-        )
+        return ending.report(self.id, state, state.ended.outcome, risk=risk, duration=ended - began)
+
+    def _close(self, state: TurnState, report: AgentReport[Any]) -> AgentReport[T]:
+        assert state.ended is not None
         error = ending.error_of(state.ended, state.cancel_reason)
         if error is None:
             return ending.typed(

@@ -123,11 +123,33 @@ class Starter:
             )
         return run_id
 
+    async def start_again(self, request: TurnRequest, turn_id: str, priority: Priority) -> Started:
+        """Start a turn, also in place of one that has ended; find one that runs.
+
+        Raises:
+            PerdureError: As `start` does.
+        """
+        access.TURN.new_id(turn_id)
+        run_id = await self._start_if(
+            WorkflowIDReusePolicy.ALLOW_DUPLICATE, turn_id, request, priority, replaces=False
+        )
+        runs = await runs_of(self._client, turn_id) if run_id is None else (run_id,)
+        return Started(turn_id, runs)
+
     async def _start_if(
-        self, reuse: WorkflowIDReusePolicy, turn_id: str, request: TurnRequest, priority: Priority
+        self,
+        reuse: WorkflowIDReusePolicy,
+        turn_id: str,
+        request: TurnRequest,
+        priority: Priority,
+        *,
+        replaces: bool = True,
     ) -> str | None:
-        """Start a turn if the policy allows it, and return Temporal's id of its run."""
-        restart = reuse is WorkflowIDReusePolicy.ALLOW_DUPLICATE
+        """Start a turn if the policy allows it, and return Temporal's id of its run.
+
+        With a policy that allows every turn, one that runs is terminated, if it `replaces` that.
+        """
+        restart = replaces and reuse is WorkflowIDReusePolicy.ALLOW_DUPLICATE
         return await access.start(
             self._client,
             access.TURN,

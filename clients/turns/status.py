@@ -133,8 +133,9 @@ class TurnStatus(Value):
         deadline: The time at which it ends at the latest; None without one.
         last_agent: The name of the agent that has it: the one that it was last handed over to, or
             else `agent`.
-        unsettled: The number of calls whose outcome is unknown, also of the turns below it; 0
-            before the end.
+        unsettled: The number of calls whose outcome is unknown, also of the turns below it, without
+            those that a person has settled; 0 before the end. Of the turns below it, those without
+            `effect=` count on.
     """
 
     id: str

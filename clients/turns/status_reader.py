@@ -17,9 +17,11 @@ from temporalio.service import RPCError
 from perdure import errors
 from perdure.clients.reading.recorded import past, runs_of
 from perdure.clients.reading.tree import Node
+from perdure.clients.turns import settling
 from perdure.clients.turns.status import TurnStatus, status
 from perdure.temporal import access
 from perdure.temporal.histories.runs import describe_last, runs_up_to
+from perdure.turn import unsettled
 
 _PAUSED = WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
 _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -42,7 +44,12 @@ async def look(client: Client, turn_id: str, run_id: str) -> TurnStatus:
         if activity.state == _SCHEDULED
     )
     is_paused = description.workflow_execution_info.status == _PAUSED
-    return status(root, datetime.now(UTC), is_paused=is_paused, untaken=untaken)
+    found = status(root, datetime.now(UTC), is_paused=is_paused, untaken=untaken)
+    if not found.unsettled:
+        return found
+    calls = tuple(unsettled.named(root.state, turn_id))
+    settled = await settling.number_settled(client, calls)
+    return found.model_copy(update={"unsettled": max(found.unsettled - settled, 0)})
 
 
 async def tree(client: Client, turn_id: str, runs: Sequence[str]) -> Node:

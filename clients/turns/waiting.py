@@ -24,7 +24,7 @@ from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.values.approvals import PendingApproval
 
 if TYPE_CHECKING:
-    from perdure.clients.turns.handle import Turn
+    from perdure.clients.turns.readable import ReadableTurn
 
 
 async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[PendingApproval, ...]:
@@ -46,7 +46,7 @@ def full(approval: PendingApproval) -> str:
 
 
 async def named(
-    client: Client, turn: Turn[Any], calls: Sequence[str], *, to_run: bool
+    client: Client, turn: ReadableTurn[Any], calls: Sequence[str], *, to_run: bool
 ) -> list[PendingApproval]:
     """Return the waiting calls with these names, all of them before anything is decided.
 
@@ -76,7 +76,7 @@ async def named(
 
 
 async def _refuse_ambiguous(
-    client: Client, turn: Turn[Any], plain: Sequence[PendingApproval]
+    client: Client, turn: ReadableTurn[Any], plain: Sequence[PendingApproval]
 ) -> None:
     """Check that ids alone identify the calls that were reviewed.
 
@@ -118,7 +118,7 @@ async def of_all(
                 yield entry, approval
 
 
-async def is_only_run(client: Client, turn: Turn[Any]) -> bool:
+async def is_only_run(client: Client, turn: ReadableTurn[Any]) -> bool:
     """Whether no run of another turn has had the turn's id, as far as Temporal still has them.
 
     Raises:
@@ -139,7 +139,7 @@ async def is_only_run(client: Client, turn: Turn[Any]) -> bool:
 
 
 def _unknown(
-    turn: Turn[Any], call: str, pending: tuple[PendingApproval, ...]
+    turn: ReadableTurn[Any], call: str, pending: tuple[PendingApproval, ...]
 ) -> errors.ApprovalConflictError:
     if any(call.startswith(f"{approval.call_id}:") for approval in pending):
         reason = (

@@ -23,6 +23,7 @@ from perdure.agents.turn_rules import (
     Approval,
     OnChildError,
     OnExhausted,
+    OnFailure,
     OnLoop,
     Protocol,
     Unmarked,
@@ -97,6 +98,8 @@ class Agent(Generic[T_co]):
         max_descendants: The number of delegates' turns in the whole tree below it.
         on_child_error: The action when one of several delegates fails: `cancel` the others, or
             `collect` the results of all of them.
+        on_failure: What becomes of the effects of a turn that ends without an answer: `keep` them,
+            or `undo` them, the last first, as far as their tools have `undo=`.
         observers: Objects that see every step, every wait and the end, in the worker.
         on_loop: The action when the model repeats itself: `fail`, `warn` the model, or `ignore` it.
         protocol: The form in which a model requests tools: `native` calls, or, for models without
@@ -162,6 +165,7 @@ class Agent(Generic[T_co]):
     children_at_once: validation.Count = limits.CHILDREN_AT_ONCE
     max_descendants: validation.Count = limits.DESCENDANTS
     on_child_error: OnChildError = "cancel"
+    on_failure: OnFailure = "keep"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from operator import not_
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from perdure import errors, limits
 from perdure.agents.agent import Agent
@@ -24,6 +25,7 @@ from perdure.agents.turn_rules import (
     Approval,
     OnChildError,
     OnExhausted,
+    OnFailure,
     OnLoop,
     Protocol,
     Unmarked,
@@ -47,8 +49,8 @@ class ToolDefinition(Wire):
     policies apply to an inherited tool, and `has_policy` means that there are some; `has_context`,
     that the tool takes a `ToolContext`. `is_local` means that a quick call runs within the workflow
     task, and `is_async`, that the function is async. `effect` has what the tool says about its
-    effect, None if it says nothing. The tools of delegation and `hand_over` have
-    no activity: the turn runs them itself.
+    effect, None if it says nothing. `undoes` is the tool whose calls it takes back. The tools of
+    delegation and `hand_over` have no activity: the turn runs them itself.
     """
 
     name: str
@@ -67,6 +69,7 @@ class ToolDefinition(Wire):
     is_local: bool = False
     is_async: bool = False
     effect: PinnedEffect | None = None
+    undoes: str = Field(default="", exclude_if=not_)
 
     @property
     def timeout(self) -> timedelta:
@@ -74,6 +77,8 @@ class ToolDefinition(Wire):
         return timedelta(seconds=self.timeout_s)
 
 
+UNDO_MODEL = "perdure:undo"
+"""The name in the place of a model in a turn that takes an effect back."""
 RULES = 5
 """The rules of new turns."""
 
@@ -175,6 +180,7 @@ class AgentDefinition(Wire):
     children_at_once: int = limits.CHILDREN_AT_ONCE
     max_descendants: int | None = None
     on_child_error: OnChildError = "cancel"
+    on_failure: OnFailure = "keep"
     model_retry: PinnedRetry | None = None
 
     @property
@@ -265,10 +271,34 @@ def define(
         children_at_once=agent.children_at_once,
         max_descendants=agent.max_descendants,
         on_child_error=agent.on_child_error,
+        on_failure=agent.on_failure,
         model_retry=pinned(model_retry or agent.model_retry or ModelRetryPolicy(), limits.OUTAGE),
         price=chain[0].price,
         tier="" if len(agent.models) > 1 or ":" in agent.models[0] else agent.models[0],
     )
+
+
+def define_undo(agent: Agent[Any], tool: Tool, undo: Tool, activity: str) -> AgentDefinition:
+    """Return the definition of an agent with one tool, `undo`, which takes back calls of `tool`.
+
+    Its policy, approval and observers are the agent's own. There is no model.
+    """
+    target = Target(model=UNDO_MODEL, price=Price.free())
+    bare = Agent(
+        name=agent.name,
+        model=UNDO_MODEL,
+        tools=[undo],
+        approval=agent.approval,
+        policy=agent.policy,
+        observers=agent.observers,
+    )
+    definition = define(bare, chain=[target], activity_of=lambda _: activity)
+    effect = undo.pinned_effect or PinnedEffect()
+    if not effect.has_key:
+        effect = effect.model_copy(update={"has_key": True, "scope": "call"})
+    [offered] = definition.tools
+    offered = offered.model_copy(update={"undoes": tool.name, "effect": effect})
+    return definition.model_copy(update={"tools": (offered,)})
 
 
 def _stage(item: Middleware) -> Stage:

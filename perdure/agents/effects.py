@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from operator import not_
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, TypedDict
 
+from pydantic import Field
 from pydantic_core import to_json
 
 from perdure import errors, validation
@@ -25,6 +27,8 @@ EffectScope = Literal["turn", "session", "account"]
 `turn` is the turn with its delegates, forks and resumed turns. `session` is the session, or the
 task of a batch, or else as `turn`. `account` is everywhere.
 """
+RESULT = "result"
+"""The argument of a tool in `undo=` that gets the text of the result of the call."""
 OnUnknown = Literal["tell", "pause", "fail"]
 """What happens if the outcome of a call remains unknown.
 
@@ -41,6 +45,7 @@ class EffectOptions(TypedDict, total=False):
     verify: Any
     settle: timedelta | None
     on_unknown: OnUnknown
+    undo: Any
 
 
 DEFAULTS = EffectOptions(
@@ -50,6 +55,7 @@ DEFAULTS = EffectOptions(
     verify=None,
     settle=None,
     on_unknown="tell",
+    undo=None,
 )
 _IS_EFFECT = Must(
     "a function of the arguments, or a list of their names",
@@ -69,16 +75,19 @@ class PinnedEffect(Wire):
 
     `has_key` means that calls have effect keys, in `scope`; `may_recur`, that an effect that is
     known may be brought about again. `verifies` means that a lost call is read back, `settle_s`
-    seconds after its loss; one read takes at most `verify_timeout_s` seconds.
+    seconds after its loss; one read takes at most `verify_timeout_s` seconds. `can_undo` means that
+    another tool takes the effect back. `scope` is `call` for such a tool that does not say itself
+    what its effect is: to take one call back is one effect.
     """
 
     has_key: bool = False
-    scope: EffectScope = "session"
+    scope: EffectScope | Literal["call"] = "session"
     may_recur: bool = False
     verifies: bool = False
     settle_s: float = 0
     verify_timeout_s: float = 0
     on_unknown: OnUnknown = "tell"
+    can_undo: bool = Field(default=False, exclude_if=not_)
 
 
 def check(tool: str, options: EffectOptions, *, read_only: bool) -> None:

@@ -21,6 +21,7 @@ from typing import (
     Annotated,
     Any,
     Generic,
+    Literal,
     ParamSpec,
     Protocol,
     TypedDict,
@@ -83,6 +84,7 @@ _KINDS = {
     **dict.fromkeys(("read_only", "idempotent", "requires_approval", "local"), bool),
     **effects.KINDS,
     "verify": _A_TOOL | None,
+    "undo": _A_TOOL | None,
 }
 
 
@@ -121,7 +123,8 @@ class Tool(Generic[P, R]):
         self.timeout = self._options["timeout"]
         effects.check(self.name, self._options, read_only=self.read_only)
         self.effect = self._options["effect"]
-        self.verify = self._reader()
+        self.verify = self._bound("verify")
+        self.undo = self._bound("undo")
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
         self._stated: tool_arguments.StatedArguments | None = None
@@ -162,6 +165,7 @@ class Tool(Generic[P, R]):
             verify: As for `tool`.
             settle: As for `tool`.
             on_unknown: As for `tool`.
+            undo: As for `tool`.
 
         Raises:
             ConfigurationError: The schema, the name, the timeout or another value is not valid.
@@ -170,48 +174,58 @@ class Tool(Generic[P, R]):
         made._stated = tool_arguments.stated(f"tool {name}", parameters)
         return made
 
-    def _reader(self) -> Tool | None:
-        """Return the tool that `verify=` names; None without it.
+    def _bound(self, option: Literal["verify", "undo"]) -> Tool | None:
+        """Return the tool that an option names; None without it.
 
         Raises:
-            ConfigurationError: It cannot be a tool, or is not read-only.
+            ConfigurationError: It cannot be a tool, or is read-only where it must not be, or not
+                where it must.
         """
-        given = self._options["verify"]
+        given, reads = self._options[option], option == "verify"
         if given is None:
             return None
-        reader: Tool = given if isinstance(given, Tool) else Tool(given, read_only=True)
-        if not reader.read_only:
+        bound: Tool = given if isinstance(given, Tool) else Tool(given, read_only=reads)
+        if bound.read_only is not reads:
             raise errors.ConfigurationError(
-                f"tool {self.name}: verify= is the tool {reader.name}, which is not read-only"
+                f"tool {self.name}: {option}= is the tool {bound.name}, which is"
+                f" {'not ' * reads}read-only"
             )
-        return reader
+        return bound
 
-    def _check_reader(self, reader: Tool) -> None:
-        """Refuse a read-back that takes arguments that the tool does not have.
+    def _check_bound(self, option: str, bound: Tool | None, *others: str) -> None:
+        """Refuse a tool of an option that takes arguments that nobody gives it.
 
         Raises:
-            ConfigurationError: It requires such an argument.
+            ConfigurationError: It requires an argument that the tool does not have, and that is
+                none of `others`.
         """
+        if bound is None:
+            return
         own: Any = self.arguments.schema.get("properties", {})
-        required: Any = reader.arguments.schema.get("required", ())
-        missing = next((name for name in required if name not in own), None)
+        required: Any = bound.arguments.schema.get("required", ())
+        missing = next((name for name in required if name not in (*own, *others)), None)
         if missing is not None:
             raise errors.ConfigurationError(
-                f"tool {self.name}: verify= takes {missing!r}, which is no argument of the tool; it"
-                f" has {', '.join(own) or 'none'}"
+                f"tool {self.name}: {option}= takes {missing!r}, which is no argument of the tool;"
+                f" it has {', '.join((*own, *others)) or 'none'}"
             )
+
+    @property
+    def may_recur(self) -> bool:
+        """Whether an effect that is there may be brought about again."""
+        return self._options["may_recur"]
 
     @property
     def pinned_effect(self) -> PinnedEffect | None:
         """What a turn is pinned to of the effect; None for a tool without options about it.
 
         Raises:
-            ConfigurationError: The read-back takes other arguments than the tool.
+            ConfigurationError: The tool of an option takes other arguments than the tool.
         """
         if all(self._options[name] == default for name, default in effects.DEFAULTS.items()):  # type: ignore[literal-required]
             return None
-        if self.verify is not None:
-            self._check_reader(self.verify)
+        self._check_bound("verify", self.verify)
+        self._check_bound("undo", self.undo, effects.RESULT)
         return PinnedEffect(
             has_key=self.effect is not None,
             scope=self._options["effect_scope"],
@@ -220,6 +234,7 @@ class Tool(Generic[P, R]):
             settle_s=(self._options["settle"] or timedelta()).total_seconds(),
             verify_timeout_s=self.verify.timeout.total_seconds() if self.verify else 0,
             on_unknown=self._options["on_unknown"],
+            can_undo=self.undo is not None,
         )
 
     @functools.cached_property
@@ -349,6 +364,10 @@ def tool(
             before `verify` is asked. The default is no time.
         on_unknown: What happens if the outcome remains unknown: the model is told (`tell`), the
             turn waits until a person says what became of the call (`pause`), or it fails (`fail`).
+        undo: A function or a tool that takes the effect of a call back, when a person asks for that
+            or a turn of an agent with `on_failure="undo"` fails. It takes arguments of the call by
+            name, `result`, which is the text of its result, and `ToolContext`. A tool has its own
+            options: its approval, its effect and its read-back.
 
     Raises:
         ConfigurationError: The name, the timeout or another value is not valid, or the tool is

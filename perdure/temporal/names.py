@@ -80,6 +80,9 @@ END_OF_TURN = "perdure.end_of_turn"
 NOTIFY = "perdure.notify"
 """`Notification -> Delivered`: send a webhook."""
 
+SETTLEMENT = "AgentSettlement"
+"""The workflow type that keeps what a person says of a call which no turn waits for."""
+
 PUSH = "AgentPush"
 """The workflow type that notifies a receiver about a task of A2A."""
 

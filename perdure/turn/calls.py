@@ -149,6 +149,8 @@ def answered(before: TurnState, fact: ModelAnswered) -> TurnState:
     target = fallback.target_of(before, key)
     price = target.price if target else None
     bill = charges.of_answer(before.accounts.ledger, key, answer, price)
+    if before.request is not None and before.request.undo is not None:
+        bill = charges.NO_MODEL
     state = _charged(before, key, answer, bill, is_priced=price is not None)
     if _is_late(state, key):
         return state

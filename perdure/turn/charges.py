@@ -24,6 +24,8 @@ from perdure.values.reports import Usage
 MOST_USD = Decimal(10**9)
 """The limit of a plausible cost of one call; a reported cost from here on is ignored."""
 
+NO_MODEL = Bill(NOTHING, cost=Decimal(0), is_told=False)
+"""The bill of a turn that takes an effect back, for an answer that no model has given."""
 _NOT_SENT = (errors.ConfigurationError, errors.TranscriptMismatchError)
 
 

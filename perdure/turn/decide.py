@@ -11,7 +11,7 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.base import replace
 from perdure.errors import PerdureError
 from perdure.text import counted
-from perdure.turn import delegation_plan, guards, handoffs, leases, outages, reservations
+from perdure.turn import delegation_plan, guards, handoffs, leases, outages, reservations, undo
 from perdure.turn.approvals import Asked
 from perdure.turn.calls import asks_again, reads_on, ready_for, runs_tools
 from perdure.turn.delegation_plan import Errand
@@ -185,6 +185,9 @@ def _next(situation: Situation) -> Move | Done | Stop:
     state, agent = situation.state, situation.agent
     if state.open_step.broken is not None:
         return Stop(errors.from_info(state.open_step.broken))
+    not_undone = undo.failure(state)
+    if not_undone is not None:
+        return Stop(not_undone)
     answer = state.open_step.answer
     if answer is not None and _ends_step(state, answer):
         return _read_on(situation, answer) if reads_on(state) else _end(state, answer, agent)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from operator import not_
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from perdure import limits
 from perdure.agents.effects import EffectScope
 from perdure.base import Wire
+from perdure.text import harmless
+from perdure.values.approvals import Decision
 from perdure.values.effects import EffectRecord
 from perdure.values.messages import Media
 
@@ -27,7 +29,7 @@ class EffectScopes(Wire):
     turn: str = Field(default="", exclude_if=not_)
     session: str = Field(default="", exclude_if=not_)
 
-    def text(self, scope: EffectScope, root: str) -> str:
+    def text(self, scope: EffectScope | Literal["call"], root: str) -> str:
         """Return the text of a scope, which is a part of keys. `root` is the root of delegates."""
         match scope:
             case "account":
@@ -41,13 +43,17 @@ class EffectScopes(Wire):
 class KnownEffect(Wire):
     """An effect that a worker recognizes by its key, or by the arguments if no key is known.
 
-    `place` is that of its record.
+    `place` is that of its record. `can_undo` means that it may have been taken back since.
+    `turn_id` is the turn of the record, if that is another one and somebody may know more of the
+    effect now: it is unknown whether it is there, or it may have been taken back.
     """
 
     place: str
     is_done: bool
     key: str = Field(default="", exclude_if=not_)
     arguments: str = Field(default="", exclude_if=not_)
+    can_undo: bool = Field(default=False, exclude_if=not_)
+    turn_id: str = Field(default="", exclude_if=not_)
 
     @classmethod
     def of(cls, record: EffectRecord) -> KnownEffect:
@@ -55,7 +61,75 @@ class KnownEffect(Wire):
         arguments = "" if record.key else record.arguments
         key = record.key[: limits.KEY_BYTES]
         is_done = record.status == "done"
-        return cls(place=record.place, is_done=is_done, key=key, arguments=arguments)
+        return cls(
+            place=record.place,
+            is_done=is_done,
+            key=key,
+            arguments=arguments,
+            can_undo=bool(record.undo),
+            turn_id="" if is_done and not record.undo else record.turn_id,
+        )
+
+    def call_in(self, turn_id: str) -> CallPlace | None:
+        """Return which call the record is about, for a turn that has the record.
+
+        None for a record that an earlier release gave to the worker, of another turn.
+        """
+        return CallPlace.parse(self.place, self.turn_id, turn_id)
+
+
+class CallPlace(NamedTuple):
+    """The call that a record of an effect is about: its turn, its step and its id."""
+
+    turn_id: str
+    step: int
+    call_id: str
+
+    @classmethod
+    def parse(cls, place: str, record_turn: str, turn_id: str) -> CallPlace | None:
+        """Read the place of a record of a turn; None if it is not one.
+
+        `record_turn` is the turn that the record names, and empty for the turn that has the record,
+        which is `turn_id`.
+        """
+        step, _, call_id = place.removeprefix(f"{record_turn}:").partition(":")
+        return cls(record_turn or turn_id, int(step), call_id) if step.isdecimal() else None
+
+
+class SettledCall(Wire):
+    """Input of the workflow that keeps what a person says of a call which no turn waits for.
+
+    `run_id` is the run of the turn at that time: after a reset, another call may have this place.
+    """
+
+    turn_id: str
+    run_id: str
+    step: int
+    tool: str
+    decision: Decision
+
+    @property
+    def place(self) -> CallPlace:
+        """Which call it is about."""
+        return CallPlace(self.turn_id, self.step, self.decision.call_id)
+
+    @property
+    def in_words(self) -> str:
+        """Who has said what, such as `by anna: done`."""
+        who = f" by {harmless(self.decision.by)}" if self.decision.by else ""
+        return f"settled{who}: {self.decision.settlement}"
+
+
+class Undo(Wire):
+    """What a turn is for that takes back the effect of a call of another turn.
+
+    `record` is about that call, and has its turn. The effects in `then` are taken back afterwards,
+    each by a turn of its own. `by` is who asked for it; None for an agent with `on_failure="undo"`.
+    """
+
+    record: EffectRecord
+    then: tuple[EffectRecord, ...] = Field(default=(), exclude_if=not_)
+    by: str | None = None
 
 
 class Verification(Wire):

@@ -60,6 +60,12 @@ class _EffectCall:
     call: ToolCall
     effect: PinnedEffect | None
     may_repeat: bool
+    owner: str
+
+    @property
+    def undo(self) -> str:
+        """The agent whose tool takes the effect back; empty if none does."""
+        return self.owner if self.effect is not None and self.effect.can_undo else ""
 
 
 def known(state: TurnState) -> tuple[EffectRecord, ...]:
@@ -194,6 +200,12 @@ def settled(state: TurnState, key: ToolKey, decision: Decision) -> TurnState:
     return given_up(state, key, LEFT_OPEN.format(said=said))
 
 
+def settled_result(decision: Decision) -> str:
+    """Return the result of a call that has taken effect, as a person says."""
+    reason = clip(decision.reason, limits.TOOL_RESULT_BYTES // 2)
+    return reason or BY_PERSON.format(what="has taken effect", said=".")
+
+
 def given_up(state: TurnState, key: ToolKey, note: str) -> TurnState:
     """Give the result to a call of which nobody says what became of it."""
     open_call = state.open_step.at(key.call)
@@ -245,9 +257,12 @@ def _known_before(
     """Answer a call that was not made, because its effect is known, or in doubt."""
     record = _first(state, output.same_as)
     place = _place(record)
+    if output.is_settled:
+        settled_before = _same(state, "done", output, output.content)
+        state = replace(state, effects=latest((*state.effects, *settled_before)))
     if status == "done":
         # without a record, the turn was reset, and the worker has read it in the run before
-        result = record.result if record else output.content
+        result = record.result if record and not output.is_settled else output.content
         content = DONE_BEFORE.format(place=place, result=result)
         return steps.give(state, call.key, content, ToolOutcome.DONE)
     reason = NOT_AGAIN.format(tool=call.call.name, place=place)
@@ -289,7 +304,8 @@ def _call(state: TurnState, key: ToolKey | VerifyKey) -> _EffectCall:
         ToolKey(key.step, key.call, key.attempt),
         call,
         tool.effect if tool else None,
-        tool is not None and tool.is_idempotent,
+        may_repeat=tool is not None and tool.is_idempotent,
+        owner=(tool.owner if tool else "") or (state.agent.name if state.agent else ""),
     )
 
 
@@ -312,17 +328,28 @@ def _noted(
     """
     if call.effect is None:
         return state
+    news = _same(state, status, effect, result)
     doubt = state.open_step.at(call.key.call).doubt
-    key = effect.effect_key
-    own = EffectRecord.of(call.call, call.key.step, status=status, key=key, result=result)
-    changes = {"status": status, "key": key, "result": own.result}
-    known_same = (record for record in known(state) if record.place in effect.same_as)
-    news = [
-        record.model_copy(update=changes) for record in known_same if record.status == "unknown"
-    ]
     if doubt is None or not doubt.is_earlier:
+        key = effect.effect_key
+        own = EffectRecord.of(
+            call.call, call.key.step, status=status, key=key, result=result, undo=call.undo
+        )
         news.append(own)
     return replace(state, effects=latest((*state.effects, *news)))
+
+
+def _same(
+    state: TurnState, status: EffectStatus, effect: ToolOutput | Verification | Doubt, result: str
+) -> list[EffectRecord]:
+    """Return what is known now of earlier calls with an effect, whose outcome was unknown."""
+    result = clip(result, limits.EFFECT_RESULT_BYTES)
+    changes = {"status": status, "key": effect.effect_key, "result": result}
+    return [
+        record.model_copy(update=changes)
+        for record in known(state)
+        if record.place in effect.same_as and record.status == "unknown"
+    ]
 
 
 def _first(state: TurnState, places: Collection[str]) -> EffectRecord | None:

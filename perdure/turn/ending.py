@@ -10,7 +10,7 @@ from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.text import clip
-from perdure.turn import effects, unsettled, withheld
+from perdure.turn import effects, undo, unsettled, withheld
 from perdure.turn.facts import TurnEnded
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
@@ -118,6 +118,7 @@ def report(
         "unread": state.unread,
         "unstopped": tuple(str(key) for key in state.in_flight),
         "unsettled": tuple(unsettled.calls(state)),
+        "undoable": undo.undoable(state, turn_id),
         "forked_from": state.request.forked_from if state.request else None,
     }
     return report_of(turn_id, summary(state, outcome, duration, risk=risk)).model_copy(

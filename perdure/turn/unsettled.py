@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from perdure.turn import effects, steps
+from perdure.turn.effect_values import CallPlace
 from perdure.turn.state import TurnState
+from perdure.values.effects import EffectRecord
 from perdure.values.messages import ToolCall, ToolOutcome
 from perdure.values.reports import UnsettledCall
 
@@ -20,6 +22,30 @@ def calls(state: TurnState) -> Iterator[UnsettledCall]:
     return (call for call in every if _place(call) not in settled)
 
 
+def made(state: TurnState) -> tuple[UnsettledCall, ...]:
+    """Return the calls whose outcome was unknown, also those that a later call has settled.
+
+    A call that still runs counts once the turn is over.
+    """
+    running = _running(state) if state.ended else ()
+    return (*_with_result(state), *running)
+
+
+def named(state: TurnState, turn_id: str) -> Iterator[CallPlace]:
+    """Yield the calls that `count` counts, as far as the turn knows which they are.
+
+    Of delegates, it knows the calls of tools that say what their effect is.
+    """
+    for place in (*places(state), *map(_place, _running(state))):
+        call = CallPlace.parse(place, "", turn_id)
+        if call is not None:
+            yield call
+    settled = _settled(state)
+    for record in _of_delegates(state):
+        if record.place not in settled:
+            yield CallPlace(record.turn_id, record.step, record.call_id)
+
+
 def places(state: TurnState) -> tuple[str, ...]:
     """Return the places of those that have a result, as of effects, also in earlier runs."""
     settled = _settled(state)
@@ -30,15 +56,19 @@ def places(state: TurnState) -> tuple[str, ...]:
 def count(state: TurnState) -> int:
     """Return the number of calls whose outcome is unknown, in the turn and those below it."""
     below = [child.known for child in state.children if child.known is not None]
-    unknown = {
-        record.place
-        for child in state.children
-        for record in effects.of_child(child)
-        if record.status == "unknown" and f"{record.turn_id}/".startswith(f"{child.turn_id}/")
-    }
+    unknown = {record.place for record in _of_delegates(state)}
     settled_since = len(unknown & _settled(state))
     own = len(places(state)) + len(tuple(_running(state)))
     return own + max(sum(known.unsettled for known in below) - settled_since, 0)
+
+
+def _of_delegates(state: TurnState) -> Iterator[EffectRecord]:
+    """Yield the records of delegates' own calls whose outcome was unknown when they ended."""
+    for child in state.children:
+        for record in effects.of_child(child):
+            is_below = f"{record.turn_id}/".startswith(f"{child.turn_id}/")
+            if record.status == "unknown" and is_below:
+                yield record
 
 
 def _settled(state: TurnState) -> frozenset[str]:

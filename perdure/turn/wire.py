@@ -20,7 +20,7 @@ from perdure.base import Wire
 from perdure.errors import ErrorInfo
 from perdure.text import size
 from perdure.turn.context_window import NO_CUT, Cut
-from perdure.turn.effect_values import EffectScopes, KnownEffect
+from perdure.turn.effect_values import EffectScopes, KnownEffect, Undo
 from perdure.turn.option_checks import check_options
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
@@ -40,7 +40,7 @@ _DIGITS = 16
 """
 _CONTENT = (
     *("agent", "task", "context", "history", "allowed_tools", "model", "lineage"),
-    *("origin", "said", "session", "schedule", "handed_to"),
+    *("origin", "said", "session", "schedule", "handed_to", "undo"),
 )
 """The fields of a request that are part of its digest, in this order."""
 
@@ -100,7 +100,8 @@ class TurnRequest(StoredOptions, Wire):
     date, or a time after the start. The rules of `agent` hold; `handed_to` is the agent that has
     the turn at its start instead, because a turn before it was handed over: `model` is then for
     that one. `effects` has what is known of effects before the turn, and `effect_scopes` where
-    calls with the same meaning are one effect, if that is more than the turn.
+    calls with the same meaning are one effect, if that is more than the turn. With `undo`, the turn
+    asks no model: it takes back the effect of a call of another turn.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -119,6 +120,7 @@ class TurnRequest(StoredOptions, Wire):
     handed_to: str | None = None
     effects: tuple[EffectRecord, ...] = ()
     effect_scopes: EffectScopes = EffectScopes()
+    undo: Undo | None = None
 
     @field_validator("task", mode="before")
     @classmethod
@@ -250,7 +252,8 @@ class AgentCall(Wire):
     the turn's requests; vendors charge more for some of them. `model_retry` is the policy of the
     turn, for every agent that it is handed over to. `inherited` has the tools inherited
     from the turns above. `on_done` is the URL of the turn's webhook, which the worker may refuse.
-    With `handed_to`, that agent is resolved, with the rules of `agent`.
+    With `handed_to`, that agent is resolved, with the rules of `agent`. With `undoes`, the agent
+    has one tool, that which takes calls of this tool back.
     """
 
     agent: str
@@ -261,6 +264,7 @@ class AgentCall(Wire):
     inherited: tuple[InheritedTool, ...] = ()
     on_done: str | None = None
     handed_to: str | None = None
+    undoes: str = Field(default="", exclude_if=not_)
 
 
 class ModelCall(Wire):
@@ -320,7 +324,8 @@ class ToolRun(Wire):
     attempt was lost. `media_bytes` is the most bytes of images and files, in base64, that history
     holds for its result; 0 in a turn whose results are text alone, as in an earlier release.
     `effect_scope` is a part of the key of its effect, and `known` has the known effects of the
-    tool; both are empty for a tool without such keys.
+    tool; both are empty for a tool without such keys. With `undoes`, it is the tool that takes
+    calls of this one back.
     """
 
     owner: str
@@ -336,6 +341,7 @@ class ToolRun(Wire):
     media_bytes: int = 0
     effect_scope: str = ""
     known: tuple[KnownEffect, ...] = ()
+    undoes: str = Field(default="", exclude_if=not_)
 
     def idempotency_key(self, turn_id: str, step: int, index: int, name: str) -> str:
         """Return the idempotency key of the call.
@@ -364,7 +370,8 @@ class ToolOutput(Wire):
     not called, and a person is asked first. With `is_unknown`, it may have taken effect although it
     failed. `effect_key` is the key of its effect, if the tool has such keys, and `same_as` has the
     places of the known records of the same effect. With `known`, the tool was not called, because
-    an earlier call has brought about that effect, or may have.
+    an earlier call has brought about that effect, or may have. With `is_settled`, a person has said
+    so since the record was made, and `content` is the result of the earlier call.
     """
 
     content: str
@@ -376,6 +383,7 @@ class ToolOutput(Wire):
     effect_key: str = Field(default="", exclude_if=not_)
     same_as: tuple[str, ...] = Field(default=(), exclude_if=not_)
     known: EffectStatus | None = Field(default=None, exclude_if=not_)
+    is_settled: bool = Field(default=False, exclude_if=not_)
 
 
 class ChildNews(Wire):

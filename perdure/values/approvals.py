@@ -15,7 +15,8 @@ from perdure.text import harmless
 Settlement = Literal["done", "absent", "again"]
 """What a person says of a call whose outcome is unknown.
 
-It has taken effect; or it has not; or nobody knows, and it shall be made again.
+It has taken effect; or it has not; or nobody knows, and it shall be made again, which only a turn
+that waits can do.
 """
 
 

@@ -30,6 +30,7 @@ class EffectRecord(Value):
             tool without keys.
         result: The beginning of its result; empty unless the effect is there.
         turn_id: The turn of the call; empty for the turn that has the record.
+        undo: The agent whose tool takes the effect back; empty if none does.
     """
 
     tool: str
@@ -40,6 +41,7 @@ class EffectRecord(Value):
     key: str = Field(default="", exclude_if=not_)
     result: str = Field(default="", exclude_if=not_)
     turn_id: str = Field(default="", exclude_if=not_)
+    undo: str = Field(default="", exclude_if=not_)
 
     @classmethod
     def of(cls, call: ToolCall, step: int, **fields: str) -> EffectRecord:

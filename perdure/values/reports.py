@@ -15,6 +15,7 @@ from perdure.base import T, Value
 from perdure.text import counted, in_units
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Spending
+from perdure.values.effects import EffectRecord
 from perdure.values.messages import AssistantMessage, Message, ToolResult, UserMessage
 
 
@@ -208,8 +209,11 @@ class AgentReport(Value, Generic[T]):
             follows.
         unstopped: The ids of activities that were still running when the turn ended.
         unsettled: The calls whose outcome is unknown, in their order. Somebody has to find out what
-            became of them: the model has only read that nobody knows. `ChildReport.unsettled` is
-            the number of such calls of a delegate.
+            became of them: the model has only read that nobody knows. Calls that a person has
+            settled since are left out. `ChildReport.unsettled` is the number of such calls of a
+            delegate, when it ended.
+        undoable: The effects of its calls and its delegates' calls that `Turn.undo` can take back,
+            the last first. What was taken back since the end is still here: see `Turn.effects`.
         forked_from: The point in another turn from which it went on; None for other turns.
         last_agent: The agent that had the turn at the end: the one that it was last handed over to,
             or else `agent`.
@@ -234,6 +238,7 @@ class AgentReport(Value, Generic[T]):
     unread: tuple[UserMessage, ...] = ()
     unstopped: tuple[str, ...] = ()
     unsettled: tuple[UnsettledCall, ...] = ()
+    undoable: tuple[EffectRecord, ...] = ()
     forked_from: ForkedFrom | None = None
     last_agent: str = ""
 

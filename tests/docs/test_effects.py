@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.facts import WaitBegan
 from perdure.worker import AgentWorker
 
+from ..support.approving import pending
 from ..support.docs import given
 from ..support.spending import until
 from .conftest import Tell
@@ -21,7 +23,9 @@ def pays() -> Any:
 
 
 async def test_effects_are_as_the_page_says(tell: Tell) -> None:
-    """A payment that is looked up, a mail that a person settles, and a booking with a key."""
+    """A payment that is looked up, a mail that a person settles, a booking with a key, and a charge
+    that is taken back.
+    """
     services = given.Service()
 
     @contextlib.asynccontextmanager
@@ -33,7 +37,10 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
         pay = await story.defining("pay")
         send_mail = await story.defining("send_mail")
         settle_all = await story.defining("settle_all")
+        settle_later = await story.defining("settle_later")
         book = await story.defining("book")
+        cashier = await story.defining("cashier")
+        undo_all = await story.defining("undo_all")
         assert pay.pinned_effect == PinnedEffect(
             has_key=True, verifies=True, settle_s=120, verify_timeout_s=60
         )
@@ -50,10 +57,19 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
         mails = calls(call("send_mail", to="ada", subject="hello", text="…"))
         books = calls(call("book", room="1", day="2026-12-01"))
         registry = Registry()
-        for name, item in (("payer", soon), ("writer", asking), ("host", book)):
+        for name, item in (
+            ("payer", soon),
+            ("writer", asking),
+            ("sender", send_mail),
+            ("host", book),
+        ):
             registry.add(Agent(name=name, model="main", tools=[item]))
+        registry.add(replace(cashier, model="main"))
+        charges = calls(call("charge", customer="c", invoice="i"))
         model = ScriptedModel(
-            *(pays(), pays(), says("paid"), mails, says("sent"), books, books, says("booked"))
+            *(pays(), pays(), says("paid"), mails, says("sent"), mails, says("perhaps")),
+            *(mails, says("sent"), books, books, says("booked")),
+            *(charges, says("charged")),
         )
         client = await story.works(AgentWorker(registry, lifespan=lifespan), model)
         services.loses = 1
@@ -64,16 +80,30 @@ async def test_effects_are_as_the_page_says(tell: Tell) -> None:
         await settle_all(turn)
         wrote = await turn.result()
         services.loses = 1
+        sent = await client.start("sender", "Write.")
+        await settle_later(sent, await sent.result())
+        again = await (await sent.fork(0)).result()
+        services.loses = 1
         booked = await client.run("host", "Book.")
+        turn = await client.start("cashier", "Charge.")
+        await turn.result()
+        undo = await turn.undo("call_1_1", by="anna")
+        [refund] = await pending(undo)
+        await undo.approve(refund)
+        await undo_all(turn)
+        [charged] = await turn.effects()
 
     first, second = (step.results[0] for step in paid.steps[:2])
     assert first.outcome is ToolOutcome.VERIFIED
     assert first.content.startswith("paid, reference 4711\n")
     assert second.content.startswith("Done before, in step 1, and not again. The result was: paid")
     assert "sent, says the log of the mail server" in wrote.steps[0].results[0].content
+    assert again.steps[0].results[0].content.endswith("sent, says the log of the mail server")
     assert [step.results[0].outcome for step in booked.steps[:2]] == [
         ToolOutcome.UNKNOWN,
         ToolOutcome.DONE,
     ]
-    assert [what for what, *_ in services.done] == ["paid", "sent", "booked"]
+    done = [what for what, *_ in services.done]
+    assert done == ["paid", "sent", "sent", "booked", "charged", "refunded"]
+    assert charged.status == "undone"
     assert errors.EffectUnknownError.code == "EFFECT_UNKNOWN"

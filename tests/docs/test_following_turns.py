@@ -22,6 +22,7 @@ PAYER = Agent(name="payer", model="main", tools=[tool(requires_approval=True)(pa
 BROKEN = slowly(fails(LLMUnavailableError("gone")), pieces=["30 d"], pause=timedelta(seconds=1))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P22")
 async def test_turn_is_followed_as_the_page_says(tell: Tell) -> None:
     """Its events, its status, and its text: of one that is over, one that waits, and a live one."""

@@ -12,6 +12,7 @@ from .conftest import Tell
 SUPPORT = Agent(name="support", model="main")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P22")
 async def test_turns_are_found_as_the_page_says(tell: Tell) -> None:
     """A failed turn by its labels, and a page of a list."""

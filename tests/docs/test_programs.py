@@ -117,6 +117,7 @@ def test_first_program_is_short() -> None:
     assert len(first.text.splitlines()) <= 12
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P7")
 @pytest.mark.parametrize("block", marked(TESTS), ids=str)
 def test_test_passes(block: Block, tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_every_crossing_has_a_cell() -> None:
     assert [place for place, ways in filled.items() if sum(ways) != 1] == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y120")
 def test_statements_in_cells_exist_and_have_tests() -> None:
     """A cell with an id that no test names would promise a test that there is not."""

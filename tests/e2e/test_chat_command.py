@@ -264,6 +264,7 @@ def test_text_of_models_cannot_pass_for_a_line_of_the_command(
     assert f"\n{session_id}/2: bad key\n" in screen
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P36")
 def test_lines_of_a_pipe_are_answered_one_after_the_other(
     perdure: InProcess, session_id: str

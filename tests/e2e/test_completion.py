@@ -57,6 +57,7 @@ def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[Terminal]:
         yield made
 
 
+@pytest.mark.table(2)
 @pytest.mark.accepts("P6")
 @pytest.mark.parametrize(
     ("typed", "completed"),

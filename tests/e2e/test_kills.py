@@ -7,10 +7,23 @@ from datetime import timedelta
 import pytest
 
 from perdure import ToolOutcome
+from perdure.clients.reading.recorded import state_of
+from perdure.turn import unsettled
 from perdure.turn.facts import WaitBegan, WaitEnded
 
 from ..support.e2e.killing import SOON_S
-from ..support.e2e.stories import GONE_S, UNKNOWN, Tell, asks, kill, recorded, results, says, use
+from ..support.e2e.stories import (
+    GONE_S,
+    UNKNOWN,
+    Tell,
+    asks,
+    kill,
+    kill_all,
+    recorded,
+    results,
+    says,
+    use,
+)
 from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
 from ..support.long_turns import events_of as all_of
 from ..support.spending import until
@@ -66,6 +79,55 @@ async def test_call_of_a_killed_worker_is_looked_up_and_not_made_again(tell: Tel
     assert first.content.startswith("bought one\n[The answer of this call was lost.")
     assert second.content.startswith("Done before, in step 1, and not again.")
     assert story.ran() == [("one", 1)]
+    assert report.unsettled == ()
+
+
+@pytest.mark.accepts("T63")
+async def test_effect_is_taken_back_once_although_the_worker_is_killed(tell: Tell) -> None:
+    """Killed after the service has taken it back: that is looked up, and not done again."""
+    story = await tell(asks(use("buy", "one")), says("done"))
+    worker = await story.worker()
+    turn = await story.start(labels={"takes_s": "60"})
+    await story.report(turn)
+    undo = await turn.undo("call_0_0", by="anna")
+    await story.begun("back one")
+    await story.replace(worker)
+
+    report = await undo.result()
+    again = await turn.undo("call_0_0")
+
+    assert report.steps[0].results[0].outcome is ToolOutcome.VERIFIED
+    assert [record.status for record in await turn.effects()] == ["undone"]
+    assert again.id == undo.id
+    assert story.ran() == [("one", 1), ("back one", 1)]
+    assert sum(story.requests().values()) == 2
+
+
+@pytest.mark.accepts("T58")
+async def test_person_settles_a_call_while_there_is_no_worker(tell: Tell) -> None:
+    """Killed in the call, and again before the next one; the word is there when a worker is."""
+    story = await tell(
+        asks(use("post", "one", first_s=60)),
+        asks(use("fetch", "two", first_s=60)),
+        asks(use("post", "one")),
+        says("done"),
+    )
+    worker = await story.worker()
+    turn = await story.start()
+    await story.begun("one")
+    worker = await story.replace(worker)
+    await story.begun("two")
+    await kill_all(worker)
+    [lost] = unsettled.made(await state_of(story.temporal, turn.id, await turn.first_run()))
+    await turn.settle(lost, "done", "posted as 7", by="anna")
+    await story.worker()
+
+    report = await story.report(turn)
+
+    first, second = report.steps[0].results[0], report.steps[2].results[0]
+    assert first.outcome is ToolOutcome.UNKNOWN
+    assert second.content.endswith("and not again. The result was: posted as 7")
+    assert story.ran() == [("one", 1), ("two", 1), ("two", 2)]
     assert report.unsettled == ()
 
 

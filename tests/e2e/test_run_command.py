@@ -118,6 +118,7 @@ def test_turn_that_fails_is_exit_code_one_with_the_reason(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E4")
 def test_cancel_stops_a_turn_and_says_why(
     perdure: CommandLine, here: InProcess, at_work: list[str], new_id: str

@@ -110,6 +110,7 @@ def lines_of(here: InProcess, *arguments: str) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E74")
 def test_schedule_is_created_shown_run_paused_changed_and_deleted(
     here: InProcess, at_work: Sequence[str], new_id: str

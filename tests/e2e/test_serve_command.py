@@ -76,6 +76,7 @@ async def test_gateway_serves_callers_by_their_tokens_until_it_is_stopped(
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H125")
 async def test_gateway_without_a_file_of_tokens_makes_one_and_prints_it_once(
     perdure: CommandLine,

@@ -101,6 +101,7 @@ def test_sessions_are_listed(here: InProcess, at_work: Sequence[str], new_id: st
     assert (none.stdout, none.stderr) == ("", "there is no such session\n")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E100")
 def test_session_is_cancelled(here: InProcess, at_work: Sequence[str], new_id: str) -> None:
     """It takes no messages then, and there is nothing left to cancel."""

@@ -40,7 +40,19 @@ class Model:
         pass
 
 
-app = AgentWorker(Agent(name="clerk", model="mine:m", tools=[pay]), providers={"mine": Model()})
+@tool(name="pay")
+def pay_once(invoice: str) -> str:
+    """Pay an invoice."""
+    raise httpx.ReadTimeout("no answer in 5 s")
+
+
+app = AgentWorker(
+    [
+        Agent(name="clerk", model="mine:m", tools=[pay]),
+        Agent(name="teller", model="mine:m", tools=[pay_once]),
+    ],
+    providers={"mine": Model()},
+)
 '''
 
 
@@ -81,3 +93,24 @@ def test_person_settles_a_call_by_a_suggested_command(perdure: CommandLine) -> N
     }
     assert "call_1_1 settled as done by anna: payment 7" in " ".join(shown.split())
     assert "it has taken effect: payment 7" in " ".join(shown.split())
+
+
+@pytest.mark.accepts("T57")
+def test_person_settles_a_call_of_a_turn_that_is_over(perdure: CommandLine) -> None:
+    """`perdure show` prints the command, until the call is settled."""
+    turn_id = f"ticket {secrets.token_hex(6)}"
+    ran = perdure("run", "teller", "Pay it.", "--id", turn_id)
+    again = perdure("settle", turn_id, "call_1_1", "again")
+    settled = perdure(
+        "settle", turn_id, "call_1_1", "done", "--result", "payment 7", "--by", "anna"
+    )
+    second = perdure("settle", turn_id, "call_1_1", "absent", "--by", "bert")
+    shown = perdure("run", "teller", "Pay it.", "--id", turn_id)
+
+    assert "outcome unknown: pay" in ran.stderr
+    assert f"perdure settle '{turn_id}' call_1_1 done|absent --result …" in ran.stderr
+    assert "settle it as absent" in again.stderr
+    assert f'call call_1_1 of turn "{turn_id}" is settled: done' in settled.stdout + settled.stderr
+    assert "already settled by anna: done" in second.stderr
+    assert (again.returncode, settled.returncode, second.returncode) == (2, 0, 2)
+    assert "outcome unknown" not in shown.stderr

@@ -41,6 +41,7 @@ def patches_in(path: Path) -> set[str]:
     return patches
 
 
+@pytest.mark.table(3)
 @pytest.mark.accepts("Y6", "E144", "E167", "E168", "H132")
 @pytest.mark.parametrize("name", PATCHES)
 async def test_history_with_a_patch_replays(name: str) -> None:

@@ -141,6 +141,7 @@ async def test_turn_that_ended_without_search_attributes_when_they_were_not_yet_
     assert replayed.replay_failure is None
 
 
+@pytest.mark.table(10)
 @pytest.mark.accepts("Y6", "Y12")
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 async def test_stored_history_folds_to_what_its_workflow_said(path: Path) -> None:

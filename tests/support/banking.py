@@ -27,6 +27,7 @@ class Bank:
         is_away: How many reads fail.
         is_idempotent: Whether a second payment with a key is recognized.
         reads: How many reads there were.
+        refunds: The refunds: what is refunded, and the key that was sent.
     """
 
     ledger: list[tuple[str, int, str]] = field(default_factory=list)
@@ -36,6 +37,7 @@ class Bank:
     is_idempotent: bool = False
     reads: int = 0
     attempts: list[int] = field(default_factory=list)
+    refunds: list[tuple[str, str]] = field(default_factory=list)
 
     def pay(self, invoice: str, amount: int, ctx: ToolContext[Any]) -> str:
         self.attempts.append(ctx.attempt)
@@ -48,6 +50,14 @@ class Bank:
             self.loses -= 1
             raise LOST
         return f"paid {invoice}"
+
+    def refund(self, paid: str, ctx: ToolContext[Any]) -> str:
+        if not any(key == ctx.effect_key for *_, key in self.refunds):
+            self.refunds.append((paid, ctx.effect_key))
+        if self.loses:
+            self.loses -= 1
+            raise LOST
+        return f"refunded {paid}"
 
     def find(self, invoice: str) -> str | None:
         self.reads += 1
@@ -67,6 +77,16 @@ def payer(bank: Bank, **options: Any) -> Tool:
         return bank.pay(invoice, amount, ctx)
 
     return pay
+
+
+def refunder(bank: Bank) -> Callable[..., str]:
+    """What takes payments back."""
+
+    def refund(invoice: str, result: str, ctx: ToolContext[Any]) -> str:
+        assert result == f"paid {invoice}"
+        return bank.refund(invoice, ctx)
+
+    return refund
 
 
 def reader(bank: Bank) -> Callable[[str], str | None]:

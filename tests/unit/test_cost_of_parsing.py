@@ -452,6 +452,7 @@ SCHEMAS: dict[str, Callable[[int], Schema]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("C1", "C3")
 @pytest.mark.parametrize("make", some([*SCHEMAS.values()]), ids=some([*SCHEMAS]))
 def test_schema_is_read_in_linear_time(make: Callable[[int], Schema]) -> None:
@@ -815,6 +816,7 @@ FRONTMATTER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("C4")
 @pytest.mark.parametrize("make", some([*FRONTMATTER.values()]), ids=some([*FRONTMATTER]))
 def test_frontmatter_of_a_skill_is_read_in_linear_time(

@@ -216,6 +216,32 @@ def test_call_is_made_if_the_earlier_one_has_not_taken_effect() -> None:
     assert not state.attempts.has_lost(move.key)
 
 
+@pytest.mark.accepts("T57")
+@pytest.mark.parametrize(
+    ("is_settled", "result", "status"), [(True, "payment 7", "done"), (False, "", "unknown")]
+)
+def test_result_of_a_known_effect_is_what_a_person_has_said_since(
+    is_settled: bool, result: str, status: str
+) -> None:
+    """And the record has it. Without the mark, as in old histories, the record itself counts."""
+    agent, key = payer(), "k" * 32
+    known = ToolOutput(
+        content="payment 7",
+        known="done",
+        is_settled=is_settled,
+        effect_key=key,
+        same_as=(":1:c1",),
+    )
+    state = after(agent, lost(), asks(2, "c2"))
+
+    state = fold([ToolReturned(ToolKey(2, 1), known)], state)
+
+    told = effects.DONE_BEFORE.format(place="step 1", result=result)
+    assert (result_of(state).outcome, result_of(state).content) == (ToolOutcome.DONE, told)
+    [record] = effects.known(state)
+    assert (record.place, record.status, record.result) == (":1:c1", status, result)
+
+
 @pytest.mark.accepts("T45")
 def test_call_that_is_looked_up_may_have_taken_effect() -> None:
     """So a report lists it, if the turn ends meanwhile. A call that was not made is not listed."""
@@ -326,3 +352,14 @@ def test_what_a_person_says_of_a_call_is_bounded(settlement: Any) -> None:
     state = fold([Decided(decision)], after(agent, lost()))
 
     assert len(result_of(state).content) <= limits.TOOL_RESULT_BYTES
+
+
+@pytest.mark.accepts("T58")
+def test_effect_that_is_there_is_answered_from_its_own_record() -> None:
+    """And not from that of a lost call, if Temporal has forgotten what a person has said of it."""
+    lost_call = KnownEffect(place=":1:c1", is_done=False)
+    paid = KnownEffect(place=":2:c2", is_done=True)
+    recognized = effect_keys.Recognized("k" * 32, (lost_call, paid))
+
+    assert recognized.fields["same_as"] == (":2:c2",)
+    assert recognized.unknown == ()

@@ -27,6 +27,7 @@ CODES = {
     "OutputInvalidError": "OUTPUT_INVALID",
     "GuardrailError": "GUARDRAIL",
     "ToolResolverError": "TOOL_RESOLVER",
+    "EffectNotUndoneError": "EFFECT_NOT_UNDONE",
     "EffectUnknownError": "EFFECT_UNKNOWN",
     "DuplicateToolError": "DUPLICATE_TOOL",
     "TooLargeError": "TOO_LARGE",

@@ -226,6 +226,7 @@ NO_MESSAGES = {
 }
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("C10")
 @pytest.mark.parametrize("script", NO_MESSAGES.values(), ids=NO_MESSAGES)
 async def test_server_without_messages_is_ended(script: str) -> None:

@@ -45,7 +45,10 @@ def command(space: Space) -> str:
 @pytest.mark.accepts("Y148")
 @pytest.mark.parametrize(
     "space",
-    [SMALL, *(pytest.param(space, marks=pytest.mark.slow) for space in SPACES)],
+    [
+        Space("message", kills=0, detours=1),
+        *(pytest.param(space, marks=pytest.mark.slow) for space in (SMALL, *SPACES)),
+    ],
     ids=str,
 )
 @pytest.mark.timeout(3000)

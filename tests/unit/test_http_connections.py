@@ -128,6 +128,7 @@ async def rest(connection: socket.socket, byte_s: float = 0) -> bytes:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H116")
 @pytest.mark.parametrize("path", ["/large", "/small"])
 async def test_client_that_asks_ahead_gets_one_answer(application: Counting, path: str) -> None:

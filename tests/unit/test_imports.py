@@ -133,6 +133,7 @@ def broken(imports: grimp.ImportGraph) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_pure_and_deterministic_modules_import_what_is_allowed() -> None:
     """Each module from `turn` down, and each that workflows import."""
     found = {
@@ -242,6 +243,7 @@ def test_contracts_are_kept() -> None:
     assert broken(graph()) == []
 
 
+@pytest.mark.table(12)
 @pytest.mark.parametrize(("importer", "name"), PLANTED, ids=" imports ".join)
 def test_planted_import_breaks_a_contract(importer: str, name: str) -> None:
     """The contracts of `pyproject.toml`, on the imports of the product and this one."""

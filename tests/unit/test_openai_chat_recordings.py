@@ -58,6 +58,7 @@ def cached(usage: dict[str, Any]) -> int:
     return number
 
 
+@pytest.mark.table(24)
 @pytest.mark.accepts("M5")
 @pytest.mark.parametrize("exchange", list(recorded("chat", "/chat/completions")))
 async def test_recorded_response_is_read_as_it_was_meant(exchange: Exchange) -> None:

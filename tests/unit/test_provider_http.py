@@ -110,6 +110,7 @@ async def test_redirect_carries_the_key_nowhere(
 # Bodies
 
 
+@pytest.mark.table(8)
 @pytest.mark.accepts("M9")
 @pytest.mark.parametrize(
     ("raw", "says"),

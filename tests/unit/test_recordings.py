@@ -159,6 +159,7 @@ def count(found: Ends) -> dict[str, int]:
     )
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("M5")
 @each_api
 async def test_every_recorded_reply_is_an_answer_or_a_typed_error(
@@ -195,6 +196,7 @@ async def test_every_recorded_reply_is_an_answer_or_a_typed_error(
     }
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("M9", "G3")
 @each_api
 async def test_recorded_reply_with_something_odd_in_any_kind_of_place_is_an_answer_or_a_typed_error(
@@ -232,7 +234,7 @@ async def test_recorded_reply_with_something_odd_in_any_kind_of_place_is_an_answ
 
 @pytest.mark.accepts("M9")
 @each_api
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_recorded_reply_that_is_cut_is_never_an_answer(
     api: str, record_property: Said
 ) -> None:

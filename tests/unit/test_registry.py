@@ -176,6 +176,7 @@ def test_factory_without_a_name_is_refused_when_it_is_added() -> None:
         Registry([Factory()])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D16")
 def test_agents_added_from_threads_are_all_there() -> None:
     """During concurrent listing, lookup and building."""

@@ -99,6 +99,7 @@ def check(state: TurnState, exchange: Exchange) -> None:
         assert (exchange.billed or 0) <= reserved.usd
 
 
+@pytest.mark.table(30)
 @pytest.mark.accepts("B15")
 @each(*EXCHANGES)
 def test_reservation_is_at_least_the_bill(case: Exchange) -> None:

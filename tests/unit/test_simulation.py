@@ -27,13 +27,15 @@ from perdure.turn.fold import apply, fold
 from perdure.turn.state import TurnState
 from perdure.workflows.session.notes import RESULTS_FIRST
 
+from ..support.thorough import some
+
 SEEDS = 500
-"""Of each kind; so many are simulated every time, or those of `FAST`."""
-FAST = {"session": 150, "batch": 75}
+"""Of each kind; those of `FAST` are simulated every time."""
+FAST: dict[Kind, int] = {"turn": 300, "session": 50, "batch": 25}
 CHUNK = 25
 """So many seeds are a test, which several processes can take from each other."""
 CHUNKS = [
-    pytest.param(kind, first, marks=[pytest.mark.slow] if first >= FAST.get(kind, SEEDS) else [])
+    pytest.param(kind, first, marks=[pytest.mark.slow] if first >= FAST[kind] else [])
     for kind in KINDS
     for first in range(0, SEEDS, CHUNK)
 ]
@@ -101,7 +103,7 @@ def depth(run: SimulatedRun) -> int:
 @pytest.fixture(scope="module")
 def simulated() -> list[Simulation]:
     """Some turns of all kinds of agents that have all features, one for each seed."""
-    return [simulate(seed) for seed in range(160) if Choices(seed).all_features]
+    return [simulate(seed) for seed in range(120) if Choices(seed).all_features]
 
 
 @pytest.mark.accepts("Y110", "Y117", "Y130", "Y131")
@@ -230,6 +232,7 @@ def test_update_that_waits_for_the_run_before_is_refused_at_the_end() -> None:
     assert errors.TurnOverError.code in codes
 
 
+@pytest.mark.slow
 def test_everything_happens_in_some_turn() -> None:
     """The seeds reach every end of a run, and every fault of the server and of workers.
 
@@ -347,7 +350,7 @@ def test_simulated_agents_have_middleware(simulated: list[Simulation]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_gives_the_same_histories_again(kind: Kind) -> None:
     """Byte for byte, also when its choices are replayed instead of drawn."""
-    for seed in range(5):
+    for seed in some(range(5)):
         made = simulate(seed, kind=kind)
         again = simulate(seed, kind=kind, choices=made.choices)
 
@@ -422,6 +425,7 @@ def test_the_command_simulates_and_counts(capsys: pytest.CaptureFixture[str]) ->
     assert "0 of 2 seeds of a batch broke a promise" in said
 
 
+@pytest.mark.slow
 def test_the_command_uses_several_processes() -> None:
     """As `make simulate` does."""
     module = [sys.executable, "-m", "perdure.testing.simulation"]

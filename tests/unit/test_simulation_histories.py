@@ -53,6 +53,7 @@ def replayed(events: list[HistoryEvent]) -> int:
         core.evict()
 
 
+@pytest.mark.table(13)
 @pytest.mark.accepts("Y111")
 @pytest.mark.parametrize("path", [*TURNS, *OTHERS], ids=lambda path: path.stem)
 def test_a_stored_history_gives_the_same_commands(path: Path) -> None:

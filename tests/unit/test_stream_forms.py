@@ -160,7 +160,7 @@ async def test_recorded_stream_is_read_as_it_was_meant(api: str, exchange: Excha
 
 @pytest.mark.accepts("M5")
 @pytest.mark.parametrize(("api", "exchange"), params(WHOLE))
-@pytest.mark.table(40)
+@pytest.mark.table(15)
 async def test_recorded_answer_is_the_same_as_a_stream(api: str, exchange: Exchange) -> None:
     """Every recorded answer, converted to the events of a stream."""
     body = exchange["response"]["body"]

@@ -148,6 +148,7 @@ async def test_stream_is_read_no_further_than_the_answer(vendor: Vendor) -> None
 # Truncated streams
 
 
+@pytest.mark.table(3)
 @pytest.mark.accepts("M8")
 @every_vendor
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=list(REPLIES))
@@ -251,6 +252,7 @@ async def test_key_in_an_error_of_a_stream_is_cut_out(
 # Invalid streams
 
 
+@pytest.mark.table(6)
 @pytest.mark.accepts("M8", "M9")
 @every_vendor
 @pytest.mark.parametrize(

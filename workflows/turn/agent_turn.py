@@ -55,6 +55,7 @@ from perdure.workflows.turn.moves import Moves
 from perdure.workflows.turn.on_done import OnDone
 from perdure.workflows.turn.runs import Runs
 from perdure.workflows.turn.turn_context import Board
+from perdure.workflows.turn.undoing import Undoing
 
 _REFUSES_WAITING = "refuse-waiting-updates"
 """The patch id of turns that answer the updates that still wait when they end without an answer."""
@@ -90,6 +91,7 @@ class AgentTurn:
         self._refuses_updates = False
         self._runs = Runs(self._board)
         self._on_done = OnDone()
+        self._undoing = Undoing()
         self._followers = Followers(self._board)
         self._loop = TurnLoop(
             self._board,
@@ -110,6 +112,7 @@ class AgentTurn:
             await self._pipeline.observe(agent, outcome=done.outcome, risk=done.risk)
             await schedule_total.settle(self._board.state, done.outcome)
             await self._on_done.begin(self._board.state)
+            await self._undoing.begin(self._board.state, done.outcome)
             await self._followers.tell_end()
             summary = self._board.summary(done.outcome, done.output, done.risk)
         except asyncio.CancelledError:
@@ -432,6 +435,7 @@ class AgentTurn:
         await self._observe_end(outcome)
         await schedule_total.settle(self._board.state, outcome)
         await self._on_done.begin(self._board.state, error)
+        await self._undoing.begin(self._board.state, outcome)
         await self._followers.tell_end()
         await self._refuse_waiting_updates()
         summary = self._board.summary(outcome, self._board.state.output, error=error)

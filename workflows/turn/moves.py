@@ -19,7 +19,7 @@ from perdure.temporal.names import (
     VERIFY,
 )
 from perdure.text import arguments_in_brief
-from perdure.turn import approvals, effects, fallback, outages, reservations
+from perdure.turn import approvals, effects, fallback, outages, reservations, undo
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.calls import ready_for
 from perdure.turn.circuit_breaker import Health
@@ -305,6 +305,7 @@ class Moves:
             media_bytes=media_bytes,
             effect_scope=self._effect_scope(tool),
             known=effects.known_of(state, tool),
+            undoes=tool.undoes,
         )
 
     def _effect_scope(self, tool: ToolDefinition) -> str:
@@ -312,8 +313,9 @@ class Moves:
         request = self._board.state.request
         if tool.effect is None or not tool.effect.has_key or request is None:
             return ""
-        above = request.lineage.ancestors if request.lineage else ()
-        root = above[0].turn_id if above else workflow.info().workflow_id
+        if tool.effect.scope == "call" and request.undo is not None:
+            return undo.scope_of(request.undo)
+        root = undo.root_of(request, workflow.info().workflow_id)
         return request.effect_scopes.text(tool.effect.scope, root)
 
     def _approver_of(self, move: Act) -> str:
@@ -395,4 +397,5 @@ def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> Ag
         extra=request.options.extra if request.options else {},
         model_retry=request.model_retry,
         inherited=request.lineage.tools if request.lineage else (),
+        undoes=request.undo.record.tool if request.undo else "",
     )

@@ -14,7 +14,7 @@ from perdure.turn.facts import TurnEnded
 from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
 from perdure.values.budgets import DIMENSIONS, Spending
-from perdure.values.reports import Outcome
+from perdure.values.reports import Outcome, UnsettledCall
 
 _SIGNS = {"usd": "AMOUNT", "time": "TIME", "tokens": "N", "model_calls": "N", "tool_calls": "N"}
 
@@ -60,6 +60,11 @@ class CommandHints:
         if state.waiting.kind == "iterations":
             return self.of("add-budget", turn_id, "--iterations N")
         return self.of("add-budget", turn_id, *_limits(state))
+
+    def to_settle(self, turn_id: str, call: UnsettledCall) -> str:
+        """Return the command that says what became of a call of a turn that is over."""
+        call_id = exact(shlex.quote(call.call_id))
+        return self.of("settle", turn_id, call_id, "done|absent", "--result …")
 
     def to_resume(self, turn_id: str, state: TurnState) -> str:
         """Return the command after which a turn that is over continues; empty if there is none.

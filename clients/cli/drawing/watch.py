@@ -25,7 +25,7 @@ from perdure.clients.reading.tree import Node
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.live_turn import Aloud
 from perdure.text import counted, one_line, word
-from perdure.values.reports import AgentReport
+from perdure.values.reports import AgentReport, Outcome
 
 
 class TerminalFollower:
@@ -92,10 +92,14 @@ class TerminalFollower:
         for call in report.unsettled:
             told = one_line(f"{call.tool} {call.arguments}", 150)
             note(Text(f"outcome unknown: {told} (step {call.step})", "yellow"))
+            note(Text(f"to settle it: {self._commands.to_settle(report.turn_id, call)}", "dim"))
         for child in report.children:
             if child.unsettled:
                 told = counted(child.unsettled, "call")
                 note(Text(f"outcome unknown: {told} of turn {word(child.turn_id)}", "yellow"))
+        if report.undoable and report.outcome is not Outcome.COMPLETED:
+            undo = self._commands.of("undo", report.turn_id)
+            note(Text(f"{counted(len(report.undoable), 'call')} can be undone: {undo}", "dim"))
         command = self._commands.to_resume(report.turn_id, self._progress.state)
         if command and self._may_resume:
             note(Text(f"to go on: {command}", "dim"))

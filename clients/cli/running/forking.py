@@ -121,8 +121,13 @@ def _in_words(effects: Sequence[Effect]) -> str:
     """Format calls: `steps 8-12 called: send_mail, pay (not read-only)`."""
     first, last = effects[0].step, effects[-1].step
     steps = f"step {first}" if first == last else f"steps {first}-{last}"
-    tools = ", ".join(dict.fromkeys(word(effect.tool) for effect in effects))
-    return f"{steps} called: {tools} (not read-only)"
+    called = f"{steps} called: {_tools(effects)} (not read-only)"
+    known = _tools([effect for effect in effects if effect.is_known])
+    return f"{called}, of which a repeated call of {known} is not made again" if known else called
+
+
+def _tools(effects: Sequence[Effect]) -> str:
+    return ", ".join(dict.fromkeys(word(effect.tool) for effect in effects))
 
 
 async def _line() -> str:

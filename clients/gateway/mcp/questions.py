@@ -112,7 +112,7 @@ async def ask_to_settle(
 ) -> Consent | Elicit[Consent]:
     """Ask the user whether this is what became of a call whose outcome is unknown."""
     with serving(ctx, "decide") as served:
-        pending = await served.waiting(turn, call_id, digest)
+        pending = await served.waiting(turn, call_id, digest, to_settle=True)
         check_kind(pending, is_settled=True)
     said = f", with the result {quoted(result)}" if result else ""
     return _ask(ctx, f"{question_of(served.own(turn), pending)} {_SETTLED[settlement]}{said}?")

@@ -32,6 +32,10 @@ Permission = Literal["read", "start", "control", "decide", "budget"]
 LONGEST_WAIT = timedelta(minutes=10)
 """The longest time that a tool waits for a turn."""
 
+_GONE_ON = (
+    "; a person settles a call of a turn that has gone on with `perdure settle`, over HTTP, or on"
+    " the page"
+)
 _TICK_S = 0.5
 _SILENCE_S = 10.0
 
@@ -154,8 +158,12 @@ class Served:
             )
         return await turn.status()
 
-    async def waiting(self, turn_id: str, call: str, digest: str) -> PendingApproval:
+    async def waiting(
+        self, turn_id: str, call: str, digest: str, *, to_settle: bool = False
+    ) -> PendingApproval:
         """Return a call that waits for a person, with the reviewed arguments.
+
+        `to_settle` says that it is to be settled, for the error.
 
         Raises:
             ApprovalConflictError: The call does not wait, or has other arguments.
@@ -167,7 +175,7 @@ class Served:
         if approval is None:
             raise errors.ApprovalConflictError(
                 f"no call {call!r} of turn {turn.id!r} waits for approval (waiting:"
-                f" {', '.join(map(word, pending)) or 'none'})"
+                f" {', '.join(map(word, pending)) or 'none'}){_GONE_ON if to_settle else ''}"
             )
         if approval.token != digest:
             raise errors.ApprovalConflictError(

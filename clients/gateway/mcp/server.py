@@ -371,6 +371,6 @@ async def settle_call(
     with serving(ctx, "decide") as served:
         require(consent, "the user did not confirm it; the call waits on")
         handle, _ = await served.turn(turn)
-        pending = await served.waiting(turn, call_id, digest)
+        pending = await served.waiting(turn, call_id, digest, to_settle=True)
         await handle.settle(pending, settlement, result, by=who(served, ctx.session))
         return await served.look(handle)

@@ -7,7 +7,10 @@ import { problem } from "./dialogs.js";
 import { ago, indented, isJson, until } from "./format.js";
 import { json, turnLink } from "./parts.js";
 
-/** The card of a call. `onDone` is called after a decision. */
+/**
+ * The card of a call. `onDone` is called after a decision. A call of unknown outcome of a turn that
+ * has ended never expires, and cannot be made again.
+ */
 export function decision({ turnId, call, since, about = null, onDone = () => {} }) {
   const body = h("div");
   const trouble = h("div");
@@ -33,7 +36,7 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
         "span.small.muted",
         null,
         since ? [ago(since), " · "] : null,
-        `expires ${until(call.expires_at)}`,
+        call.expires_at ? `expires ${until(call.expires_at)}` : "the turn has ended",
       ),
     ),
     about ? h("p.small", null, about) : null,
@@ -58,7 +61,7 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
     h(
       "div.buttons",
       null,
-      settle("Make it again", "again", "button.danger"),
+      call.expires_at ? settle("Make it again", "again", "button.danger") : null,
       settle("It did not", "absent"),
       settle("It took effect", "done", "button.primary"),
     );

@@ -7,6 +7,7 @@ import { Conversation } from "./conversation.js";
 import { decision } from "./decide.js";
 import { announce, fill, h, reconcile } from "./dom.js";
 import { problem } from "./dialogs.js";
+import { effectList } from "./effects.js";
 import { ago, clock, duration, money, plural, seconds } from "./format.js";
 import { badge, bars, folded, turnLink } from "./parts.js";
 import { Timeline } from "./timeline.js";
@@ -27,6 +28,8 @@ class View {
     this.id = id;
     this.signal = signal;
     this.status = null;
+    this.unsettled = [];
+    this.effects = [];
     this.timer = null;
     this.took = 0;
     this.asked = null;
@@ -39,10 +42,11 @@ class View {
       log: h("div.log", { role: "log", "aria-label": "Conversation", "aria-busy": "true" }),
       money: h("section.card", { "aria-label": "Spending" }),
       tree: h("section.card", { "aria-label": "Delegates", hidden: true }),
+      effects: h("section.card", { "aria-label": "Effects", hidden: true }),
       facts: h("section.card", { "aria-label": "Details" }),
       timeline: h("div"),
     };
-    const { head, trouble, line, waits, log, money: spending, tree, facts } = this.parts;
+    const { head, trouble, line, waits, log, money: spending, tree, effects, facts } = this.parts;
     const when = h(
       "section.card",
       { "aria-label": "Timeline" },
@@ -59,7 +63,7 @@ class View {
         "div.columns",
         null,
         h("div.wide", null, waits, log, line),
-        h("aside", { "aria-label": "About the turn" }, spending, tree, when, facts),
+        h("aside", { "aria-label": "About the turn" }, spending, tree, effects, when, facts),
       ),
     );
   }
@@ -116,14 +120,35 @@ class View {
     this.asked = began;
     try {
       const status = await get(path("turns", this.id), {}, this.signal);
+      const unsettled = await this.unsettledCalls(status);
+      const effects = await this.knownEffects(status);
       if (this.asked !== began) return; // a later question has a later answer
       this.status = status;
+      this.unsettled = unsettled;
+      this.effects = effects;
       this.took = performance.now() - began;
       this.show();
     } catch (error) {
       if (!this.signal.aborted && !(error.status === 0 && this.status))
         this.fail(error, this.parts.trouble);
     }
+  }
+
+  /** The turn's own calls of unknown outcome, once it has ended, as waits for a person. */
+  async unsettledCalls({ id, outcome, unsettled }) {
+    if (!outcome || !unsettled) return [];
+    const result = await get(path("turns", id, "result"), {}, this.signal);
+    return result.unsettled.map((call) => ({
+      kind: "settlement",
+      turn_id: id,
+      call: { ...call, is_unknown: true },
+    }));
+  }
+
+  /** What is known of the effects of the turn, once it has ended. */
+  async knownEffects({ id, outcome }) {
+    if (!outcome) return [];
+    return (await get(path("turns", id, "effects"), {}, this.signal)).effects;
   }
 
   /** Make the content of an element again only when what it shows has changed. */
@@ -150,13 +175,18 @@ class View {
     this.once(parts.head, headOf(status), () => heading(status, () => this.status, onDone));
     reconcile(
       parts.waits,
-      status.waits,
-      (one) => one.call?.token ?? `${one.turn_id} ${one.kind}`,
+      [...status.waits, ...this.unsettled],
+      (one) => one.call?.token ?? `${one.turn_id} ${one.kind} ${one.call?.call_id}`,
       (one) => waitOf(one, () => this.status, onDone),
     );
     fill(parts.money, h("h2", null, "Spending"), bars(status));
     parts.tree.hidden = !status.children.length;
     this.once(parts.tree, status.children, () => [h("h2", null, "Delegates"), tree(status)]);
+    parts.effects.hidden = !this.effects.length;
+    this.once(parts.effects, this.effects, () => [
+      h("h2", null, "Effects"),
+      effectList(this.id, this.effects, onDone),
+    ]);
     const { spent, doing, since, ...fixed } = status;
     this.once(parts.facts, fixed, () => [h("h2", null, "Details"), facts(status)]);
     if (parts.timeline.isConnected) this.timeline.draw(parts.timeline);

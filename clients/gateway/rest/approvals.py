@@ -44,15 +44,16 @@ class SettleCall(Body):
     """What became of a call that was made, and whose outcome is unknown.
 
     Attributes:
-        call_id: The call's id; in the `waits` of the status, `is_unknown` of the call is true.
-        token: The call's token, from there.
-        settlement: `done` if it has taken effect, `absent` if it has not, or `again` to make it
-            again, although nobody knows.
+        call_id: The call's id. In the `waits` of the status, `is_unknown` of the call is true; if
+            the turn has gone on, the call is in `unsettled` of its result.
+        token: The token of a call that waits, from there.
+        settlement: `done` if it has taken effect, `absent` if it has not, or, for a call that
+            waits, `again` to make it again, although nobody knows.
         result: What the model reads as the result, such as the number of a payment.
     """
 
     call_id: str
-    token: str
+    token: str | None = None
     settlement: Settlement
     result: str = ""
 
@@ -105,7 +106,7 @@ async def deny_call(call: Call, body: DenyCall) -> None:
 
 @operation("POST", "/v1/turns/{id:path}/settle", may="decide")
 async def settle_call(call: Call, body: SettleCall) -> None:
-    """Say what became of a call that waits because its outcome is unknown."""
+    """Say what became of a call whose outcome is unknown, also if its turn is over."""
     await call.client.turn(call.id).settle(
         body.call_id, body.settlement, body.result, token=body.token, by=call.caller.subject
     )

@@ -36,6 +36,7 @@ from perdure.errors import ErrorInfo
 from perdure.temporal import access
 from perdure.values import states
 from perdure.values.budgets import Budget, Iterations, Remaining
+from perdure.values.effects import EffectRecord
 from perdure.values.messages import Message, UserParts
 from perdure.values.moments import AMoment
 from perdure.values.reports import AgentReport, ForkedFrom, Outcome, UnsettledCall, Usage
@@ -124,6 +125,8 @@ class TurnResult(Value):
         duration: The time from its start to its end.
         unread: The texts of messages that no answer of the model follows.
         unsettled: Its own calls whose outcome is unknown.
+        undoable: The effects of its calls and its delegates' calls that can be undone, the last
+            first.
         forked_from: The point in another turn from which it went on.
     """
 
@@ -141,6 +144,7 @@ class TurnResult(Value):
     duration: timedelta
     unread: tuple[str, ...] = ()
     unsettled: tuple[UnsettledCall, ...] = ()
+    undoable: tuple[EffectRecord, ...] = ()
     forked_from: ForkedFrom | None = None
 
 
@@ -420,5 +424,6 @@ def _result(report: AgentReport[Any], error: ErrorInfo | None) -> TurnResult:
         duration=report.duration,
         unread=tuple(message.brief for message in report.unread),
         unsettled=report.unsettled,
+        undoable=report.undoable,
         forked_from=report.forked_from,
     )

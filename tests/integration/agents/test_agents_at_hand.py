@@ -101,6 +101,7 @@ async def test_agent_at_hand_is_resolved_in_the_first_workflow_task(runtime: Run
     assert next(iter(places)) == AgentKey()
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E119")
 @pytest.mark.parametrize("name", ["resolver", "folder", "server", "factory"])
 async def test_agent_that_is_not_at_hand_is_resolved_by_an_activity(
@@ -118,6 +119,7 @@ async def test_agent_that_is_not_at_hand_is_resolved_by_an_activity(
     assert not [one for one in markers(events) if key_of(one) is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E119")
 async def test_worker_with_the_setting_off_goes_on_with_turns_of_both_kinds(
     perdure_server: str,

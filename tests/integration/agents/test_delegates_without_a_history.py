@@ -48,6 +48,7 @@ async def earlier(work: Queue, app: AgentWorker) -> AsyncIterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y18")
 @pytest.mark.parametrize("limit", [None, "100"])
 async def test_cost_of_a_delegate_that_was_terminated_is_its_lease_or_unknown(

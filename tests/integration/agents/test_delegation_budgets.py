@@ -121,6 +121,7 @@ async def test_named_budget_of_a_delegate_goes_before_the_share_and_its_own_with
     assert (left(children["b"]).usd, left(children["b"]).tool_calls) == (Decimal(6), 3)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B13")
 @pytest.mark.parametrize("how", ["fails", "exhausted"])
 async def test_spending_of_a_child_that_failed_is_counted(runtime: Runtime, how: str) -> None:

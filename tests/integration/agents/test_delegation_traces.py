@@ -65,6 +65,7 @@ def traces() -> Traces:
 # --- one trace
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O8")
 async def test_tree_is_one_trace_in_which_each_turn_is_below_the_one_that_delegated(
     runtime: Runtime, traces: Traces
@@ -101,6 +102,7 @@ async def test_tree_is_one_trace_in_which_each_turn_is_below_the_one_that_delega
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O8")
 async def test_tree_goes_on_in_the_trace_of_the_caller(runtime: Runtime, traces: Traces) -> None:
     """At every depth."""
@@ -119,6 +121,7 @@ async def test_tree_goes_on_in_the_trace_of_the_caller(runtime: Runtime, traces:
     assert len(trace_ids(traces.spans)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O8")
 async def test_tree_of_a_caller_that_is_not_sampled_has_no_span(runtime: Runtime) -> None:
     """There is one decision for the whole tree; the other tree is sampled."""
@@ -192,6 +195,7 @@ async def test_inherited_tool_has_its_span_in_the_turn_that_called_it(
 # --- metrics
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O9")
 async def test_metrics_of_a_tree_count_each_agent_by_itself(
     runtime: Runtime, traces: Traces

@@ -158,6 +158,7 @@ async def test_tools_that_raise_are_logged_and_their_results_say_what_is_wrong(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O20")
 async def test_what_ends_a_turn_is_named_with_its_place_and_logged(
     runtime: Runtime, caplog: pytest.LogCaptureFixture

@@ -201,6 +201,7 @@ async def test_agent_that_only_says_that_it_hands_over_does_not(runtime: Runtime
     assert (report.output, report.last_agent) == ("I hand you over to billing.", "support")
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("D41")
 @pytest.mark.parametrize("keep", ["all", "last", "task"])
 async def test_what_the_other_agent_is_sent_is_declared(runtime: Runtime, keep: Any) -> None:
@@ -285,6 +286,7 @@ class Seen(Observer):
         self.ends.append(report.last_agent)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45")
 async def test_turn_keeps_its_output_type_its_guardrails_and_its_observers(
     runtime: Runtime,
@@ -393,6 +395,7 @@ async def test_paused_turn_goes_on_with_the_other_agent(runtime: Runtime) -> Non
     assert (report.output, report.last_agent) == ("done", "billing")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U20")
 async def test_fork_and_resume_keep_the_rules_of_the_agent_that_was_started(
     runtime: Runtime,
@@ -484,6 +487,7 @@ async def test_fork_goes_on_with_the_agent_at_its_step(runtime: Runtime) -> None
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D43")
 async def test_agents_do_not_hand_back_and_forth(runtime: Runtime) -> None:
     """Nothing is done in between, so the model is told, and answers itself."""
@@ -602,6 +606,7 @@ async def test_agents_with_other_protocols_hand_over(runtime: Runtime, protocol:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D47")
 async def test_agents_of_factories_with_skills_and_delegates_take_over(
     runtime: Runtime, tmp_path: Path
@@ -670,6 +675,7 @@ async def test_delegate_hands_over_in_its_own_turn(runtime: Runtime) -> None:
     assert report.spent.model_calls == 4
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D48")
 async def test_list_names_both_agents(runtime: Runtime) -> None:
     """`list` finds the turn by the agent that it was started with."""

@@ -104,6 +104,7 @@ def matches(task: Task) -> Any:
 FORGETS = f"forgets (test_middleware.py:{forgets.__code__.co_firstlineno})"
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E25")
 @pytest.mark.parametrize(
     ("stage", "said"),
@@ -140,6 +141,7 @@ async def test_guardrail_that_returns_no_verdict_lets_nothing_pass(
     assert (caught.value.report.output, caught.value.report.last_text) == (None, "")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O14")
 @pytest.mark.parametrize("tool_name", ["delegate_to_agent", "spawn_agents"])
 async def test_refused_answer_of_a_delegate_is_in_its_history_alone(

@@ -96,6 +96,7 @@ STARTS: dict[str, tuple[Any, dict[str, Any], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X5")
 async def test_code_of_an_agent_gets_its_declared_type_however_the_turn_was_started(
     runtime: Runtime,

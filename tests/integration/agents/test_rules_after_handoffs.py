@@ -234,12 +234,9 @@ WAYS: dict[Callable[[RecordingClient], Awaitable[list[str]]], list[str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U31")
-@pytest.mark.parametrize(
-    "made",
-    [False, pytest.param(True, marks=pytest.mark.slow)],
-    ids=["values", "factories"],
-)
+@pytest.mark.parametrize("made", [False, True], ids=["values", "factories"])
 async def test_rules_hold_on_every_way_that_goes_on_after_a_handoff(
     runtime: Runtime, made: bool
 ) -> None:

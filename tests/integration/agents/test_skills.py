@@ -171,6 +171,7 @@ async def test_folder_that_changes_changes_the_next_turn_and_not_a_running_one(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("S7")
 async def test_another_process_reads_only_what_the_turn_was_pinned_to(
     perdure_server: str, tmp_path: Path

@@ -132,6 +132,7 @@ async def test_observer_that_is_written_wrongly_hurts_no_other(runtime: Runtime)
     assert (report.output, seen) == ("done", [1, 2])
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("A1")
 @pytest.mark.parametrize(
     "raised",

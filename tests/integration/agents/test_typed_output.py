@@ -146,6 +146,7 @@ async def test_callers_type_goes_before_the_agents(runtime: Runtime) -> None:
     assert report.output == "paid"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D56")
 async def test_session_of_a_typed_agent_gives_instances(runtime: Runtime) -> None:
     """Also its fork and another process; the answer of another agent is what that agent gives."""
@@ -598,6 +599,7 @@ LARGE = {
 }
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("C1")
 @pytest.mark.parametrize("schema", LARGE.values(), ids=LARGE.keys())
 async def test_start_with_an_enormous_schema_ends_typed_in_its_first_workflow_task(

@@ -126,6 +126,7 @@ async def test_answer_that_is_not_the_last_is_withheld(runtime: Runtime, way: st
     assert [one for one in map(str, shown) if "hunter2" in one] == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G36")
 @pytest.mark.parametrize("way", EARLY)
 async def test_fork_has_a_mark_for_an_answer_that_is_not_the_last(
@@ -188,6 +189,7 @@ def is_refused(report: AgentReport[Any]) -> bool:
     raise errors.LLMRefusedError(f"the judge declined to answer: {report.output}")
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("G37")
 @pytest.mark.parametrize(
     ("fields", "output", "reason"),
@@ -251,6 +253,7 @@ async def test_steps_for_a_caller_come_after_their_checks(runtime: Runtime) -> N
     assert [(step.number, step.message.text) for step in refused] == [(1, REFUSED)]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G23")
 async def test_fork_of_a_refused_answer_has_the_mark(runtime: Runtime) -> None:
     """A message after it is answered by a model that sees the mark, and a turn that is resumed asks
@@ -353,6 +356,7 @@ async def test_refused_answer_of_a_long_turn_is_withheld(runtime: Runtime) -> No
     assert [step.message.text for step in reports[0].steps] == ["", "", REFUSED]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G36")
 async def test_fork_in_a_later_run_has_a_mark_for_an_answer_of_an_earlier_one(
     runtime: Runtime,
@@ -393,6 +397,7 @@ AT_ONCE = {
 """Answers that let two delegates run at once."""
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y121")
 @pytest.mark.parametrize("way", AT_ONCE)
 async def test_guarded_delegates_at_once_tell_nothing_of_what_was_refused(
@@ -451,6 +456,7 @@ async def test_refused_answer_is_not_the_last_output_of_its_schedule(runtime: Ru
     assert [one for one in map(str, shown) if "hunter2" in one] == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y121")
 async def test_refused_answer_is_not_in_the_turn_after_a_reset(runtime: Runtime) -> None:
     """The turn is reset to before the answer, and another one passes. A fork has that one."""

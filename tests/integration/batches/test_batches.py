@@ -603,6 +603,7 @@ async def reads(part: WorkflowHandle[Any, Any]) -> set[str]:
     return {one.activity_id for one in pending if one.activity_type.name == READ_CHILD}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E144")
 @pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
 async def test_part_that_is_reset_finds_the_turns_again_that_it_had_begun(

@@ -223,6 +223,7 @@ UNBELIEVABLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B8")
 async def test_usage_that_cannot_be_true_never_counts_as_nothing(runtime: Runtime) -> None:
     """The step costs its whole reservation, and the next request has the lower budget."""

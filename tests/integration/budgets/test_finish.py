@@ -146,7 +146,7 @@ def kinds(messages: tuple[Message, ...]) -> str:
     ],
     ids=["all of it", "oldest result", "every result", "oldest step", "every step"],
 )
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 async def test_transcript_is_shortened_until_the_last_answer_is_paid_for(
     runtime: Runtime, text: str, left: int, view: str
 ) -> None:
@@ -234,6 +234,7 @@ async def test_last_answer_that_was_lost_with_its_worker_is_asked_for_again(
     assert at_most(model.requests[0]) <= money_left(model.requests[0])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B9")
 async def test_time_is_kept_for_the_last_answer() -> None:
     """A provider asks for a pause longer than the turn's time: the pause ends when a tenth of the

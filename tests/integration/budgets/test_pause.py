@@ -129,6 +129,7 @@ async def test_budget_that_is_added_in_time_spares_the_wait(runtime: Runtime) ->
     assert WaitBegan not in facts
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("B10", "B11")
 @pytest.mark.parametrize(
     ("budget", "more"),

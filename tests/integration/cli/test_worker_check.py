@@ -38,6 +38,7 @@ app = AgentWorker(agents, providers={{"x": ScriptedModel()}})
 """
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O25")
 async def test_check_tries_every_part(
     perdure_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

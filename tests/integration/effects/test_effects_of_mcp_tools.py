@@ -40,6 +40,7 @@ def pays(amount: int, invoice: str = "i-1") -> Any:
     return calls(call("bank__pay", invoice=invoice, amount=amount))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T53")
 async def test_lost_call_of_a_server_is_looked_up_by_another_tool_of_it(
     run: Run, tmp_path: Path
@@ -57,6 +58,7 @@ async def test_lost_call_of_a_server_is_looked_up_by_another_tool_of_it(
     assert [item.name for item in model.requests[0].tools] == ["bank__pay"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T53")
 async def test_answer_of_a_server_may_say_that_there_is_nothing(run: Run, tmp_path: Path) -> None:
     """As the agent declares it. Without a fault, nothing is looked up."""

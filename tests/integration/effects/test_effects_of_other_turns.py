@@ -205,6 +205,7 @@ async def test_delegates_and_their_parent_know_what_the_others_have_done(
     assert results(report)[1][1].startswith(f"Done before, in {place}")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T51")
 async def test_later_run_of_a_turn_knows_what_an_earlier_run_has_done(
     runtime: Runtime, bank: Bank
@@ -228,6 +229,7 @@ async def test_later_run_of_a_turn_knows_what_an_earlier_run_has_done(
     assert results(report)[-1][1].startswith("Done before, in step 1, and not again.")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T51")
 async def test_run_whose_earlier_runs_are_gone_pays(runtime: Runtime, bank: Bank) -> None:
     """Their retention is over; nobody can say what they did before a reset, if there was one."""

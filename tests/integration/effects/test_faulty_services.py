@@ -53,6 +53,7 @@ def doubled(episodes: Sequence[Graded]) -> set[Fault]:
     return {one.case.fault for one in episodes if one.verdict.duplicates}
 
 
+@pytest.mark.slow
 @by_cases
 @pytest.mark.accepts("Y146")
 @pytest.mark.parametrize("configuration", [NO_KEY, STOPPED], ids=lambda one: one.name)
@@ -81,6 +82,7 @@ async def test_key_of_the_effect_is_used_once_however_often_the_model_calls(
     assert failed <= {Fault.OUTAGE}
 
 
+@pytest.mark.slow
 @by_cases
 @pytest.mark.accepts("Y146")
 async def test_read_back_after_a_while_makes_up_for_keys(
@@ -94,6 +96,7 @@ async def test_read_back_after_a_while_makes_up_for_keys(
     assert failed - doubled(episodes) <= {Fault.OUTAGE}
 
 
+@pytest.mark.slow
 async def test_both_need_no_second_call_of_the_model(runtime: Runtime) -> None:
     """Perdure reads back, and makes the call again with its key."""
     chosen = [Case(BY_TOOL["order"], fault) for fault in (Fault.TIMEOUT_PRE, Fault.PARTIAL_TIMEOUT)]

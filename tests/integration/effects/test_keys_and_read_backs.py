@@ -72,6 +72,7 @@ async def test_effect_that_may_recur_runs_again_with_the_same_key(run: Run, bank
     assert first == second
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T46")
 async def test_effect_is_that_of_the_arguments_that_a_person_has_given(
     runtime: Runtime, bank: Bank

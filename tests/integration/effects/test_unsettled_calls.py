@@ -122,6 +122,7 @@ async def test_call_of_a_delegate_that_another_delegate_looks_up_is_settled(
     assert known == (0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T56")
 async def test_call_of_an_earlier_run_is_counted_at_the_end(runtime: Runtime) -> None:
     """The later run has carried it over."""
@@ -138,6 +139,7 @@ async def test_call_of_an_earlier_run_is_counted_at_the_end(runtime: Runtime) ->
     assert known == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "O10")
 async def test_card_shows_a_call_while_it_is_looked_up_and_while_people_are_asked(
     runtime: Runtime, capsys: pytest.CaptureFixture[str]

@@ -107,6 +107,7 @@ def end_of(stream: list[StreamResponse]) -> tuple[TaskState, str]:
     return last.status_update.status.state, artifact.parts[0].text
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H50")
 async def test_card_tells_what_the_operator_publishes(runtime: Runtime) -> None:
     """Without a token, and only of agents that are published."""

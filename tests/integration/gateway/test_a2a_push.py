@@ -107,6 +107,7 @@ async def deliveries(client: AgentClient, task: Task, agent: str) -> list[Workfl
     return handles
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H58")
 async def test_receiver_is_told_of_a_wait_and_of_the_end(
     runtime: Runtime, receiver: Receiver
@@ -204,6 +205,7 @@ async def test_each_end_is_told_and_a_task_that_waits_for_its_turn(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H59")
 async def test_configurations_that_are_not_valid_are_refused(
     runtime: Runtime, receiver: Receiver

@@ -110,6 +110,7 @@ def detail_of(answer: httpx.Response) -> str:
     return str(told["detail"] if "detail" in told else told["error"]["message"])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H110")
 async def test_id_that_a_url_would_change_is_refused_wherever_something_is_created(
     runtime: Runtime,

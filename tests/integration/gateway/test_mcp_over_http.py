@@ -325,6 +325,7 @@ TASK_REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H44")
 async def test_tool_tells_nothing_to_who_may_not_read(runtime: Runtime) -> None:
     """Also one that does something. A task can be cancelled, which returns nothing."""

@@ -334,6 +334,7 @@ async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> 
     assert (ended["state"], ended["output"]) == ("ended", "done")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M13")
 async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(
     runtime: Runtime,
@@ -579,6 +580,7 @@ async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
     assert ended["output"] == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E21", "E22")
 async def test_iterations_are_given_and_added(runtime: Runtime) -> None:
     """By `start_turn` and `add_budget`; the user confirms it, and an invalid number is refused
@@ -610,6 +612,7 @@ async def test_iterations_are_given_and_added(runtime: Runtime) -> None:
     assert (ended["output"], ended["steps"]) == ("done", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P2")
 async def test_budget_stays_when_the_user_does_not_say_yes(runtime: Runtime) -> None:
     """Only a person may add money, not a model on its own."""

@@ -53,6 +53,7 @@ async def of_a_schedule(http: httpx.AsyncClient, name: str) -> str:
     return str(begun.json()["id"])
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("H15")
 @pytest.mark.parametrize("begin", [in_a_session, in_a_batch, of_a_schedule])
 async def test_form_of_the_answer_and_priority_are_those_of_each_turn(

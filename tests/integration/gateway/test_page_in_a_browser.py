@@ -25,6 +25,7 @@ from perdure.values.tasks import Task
 from perdure.worker import AgentWorker
 
 from ...conftest import Runtime
+from ...support.banking import Bank, payer, pays, refunder
 from ...support.browser import PHONE, WIDTHS, Watched, launched, opened
 from ...support.gateway.served import by_name, served
 
@@ -191,6 +192,65 @@ async def test_call_of_unknown_outcome_is_settled_by_a_click(
     [result] = report.steps[0].results
     assert "it has taken effect: payment 7" in result.content
     assert watched.said == []
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("T57")
+async def test_call_of_a_turn_that_is_over_is_settled_by_a_click(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """The card has two answers, and is gone then."""
+
+    @tool
+    def pay(invoice: str) -> str:
+        """Pay an invoice."""
+        raise httpx.ReadTimeout("no answer in 5 s")
+
+    clerk = Agent(name="clerk", model="main", tools=[pay])
+    model = ScriptedModel(calls(call("pay", invoice="i-1")), says("Perhaps."))
+    async with page_of(runtime, chromium, model, clerk) as (client, _, watched):
+        page = watched.page
+        turn = await client.start("clerk", "pay", id="page-over")
+        await turn.result()
+        await show(page, "turns", turn.id)
+        await page.locator(CARD).get_by_text("was made, and its outcome is unknown").wait_for()
+        card = await page.locator(CARD).inner_text()
+        await page.get_by_label("Result of pay").fill("payment 7")
+        await press(page, "It took effect")
+        await page.locator(CARD).wait_for(state="detached")
+        report = await turn.result()
+
+    assert "no answer in 5 s" in card
+    assert "the turn has ended" in card
+    assert "Make it again" not in card
+    assert report.unsettled == ()
+    assert watched.said == []
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H64", "T62")
+async def test_effect_is_taken_back_by_a_click(runtime: Runtime, chromium: Browser) -> None:
+    """A dialog says what that means, and the page goes to the turn that does it."""
+    bank = Bank()
+    clerk = Agent(name="clerk", model="main", tools=[payer(bank, undo=refunder(bank))])
+    model = ScriptedModel(pays(), says("Paid."))
+    async with page_of(runtime, chromium, model, clerk) as (client, _, watched):
+        page = watched.page
+        turn = await client.start("clerk", "pay", id="page-undo")
+        await turn.result()
+        await show(page, "turns", turn.id)
+        effects = page.get_by_role("region", name="Effects")
+        await effects.get_by_text("done").wait_for()
+        await effects.get_by_role("button", name="Undo").click()
+        await page.get_by_role("dialog").get_by_text("A turn of its own").wait_for()
+        await page.get_by_role("dialog").get_by_role("button", name="Undo").click()
+        await has(page, "was taken back")
+        await show(page, "turns", turn.id)
+        await effects.get_by_text("taken back").wait_for()
+        count = await effects.get_by_role("button", name="Undo").count()
+
+    assert count == 0
+    assert [refunded for refunded, _ in bank.refunds] == ["i-1"]
 
 
 @pytest.mark.slow

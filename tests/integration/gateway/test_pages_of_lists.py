@@ -160,6 +160,7 @@ def recalls(request: ModelRequest) -> Reply:
     return says(f'{{"euros": {count}}}' if schema else f"{request.model}: {count}")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H15", "H3")
 async def test_caller_chooses_the_form_of_an_answer_its_past_and_its_model(
     runtime: Runtime,

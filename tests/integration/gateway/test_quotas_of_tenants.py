@@ -184,6 +184,7 @@ async def prepare(http: httpx.AsyncClient) -> None:
     await until_not(1, running)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H115")
 async def test_numbers_of_a_tenant_hold_over_every_api(runtime: Runtime) -> None:
     """Also for what is started by a schedule, a retry, a fork and a resume."""
@@ -256,6 +257,7 @@ async def test_resume_that_starts_no_turn_passes_the_limit(runtime: Runtime) -> 
     assert result.json()["output"] == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H115")
 async def test_what_is_over_is_found_by_its_id_at_the_limit(runtime: Runtime) -> None:
     """A session that is closed is refused as such, and not for the number of others."""
@@ -282,6 +284,7 @@ async def test_what_is_over_is_found_by_its_id_at_the_limit(runtime: Runtime) ->
     assert told(session) == (409, "SESSION_CLOSED")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H115")
 async def test_backfill_counts_what_is_open_at_the_same_time(runtime: Runtime) -> None:
     """One turn if each begins when the one before is over, and none if no time lacks its turn."""
@@ -312,6 +315,7 @@ async def test_backfill_counts_what_is_open_at_the_same_time(runtime: Runtime) -
     assert told(more) == (429, "TOO_MANY_REQUESTS")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H115")
 async def test_tasks_of_a_retry_and_of_a_schedule_are_counted(runtime: Runtime) -> None:
     """A retry has the tasks without an answer, and a run of a schedule all of its batch."""

@@ -162,6 +162,7 @@ async def test_response_is_created_approved_and_read(runtime: Runtime) -> None:
     assert (fact.decision.by, fact.decision.reason) == ("anna@example.com", "fine")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H22")
 async def test_stream_goes_on_after_every_number_in_another_process(runtime: Runtime) -> None:
     """The same events with the same numbers, whoever follows, and when."""

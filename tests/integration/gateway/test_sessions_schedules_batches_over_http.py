@@ -205,6 +205,7 @@ async def test_schedule_runs_batches_over_http(runtime: Runtime) -> None:
     assert [one.status_code for one in refused] == [403, 403, 403]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H11", "E171")
 async def test_schedules_are_listed_page_by_page(runtime: Runtime) -> None:
     """In the order of their ids, each once; another tenant has none of them."""
@@ -530,6 +531,7 @@ async def test_stream_of_an_unknown_id_is_not_found_however_slow_temporal_is(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H11")
 async def test_stream_without_more_is_empty_however_slow_temporal_is(runtime: Runtime) -> None:
     """204 keeps a client from asking again for what is over."""

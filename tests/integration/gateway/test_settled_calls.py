@@ -47,7 +47,7 @@ async def desk(
 ) -> AsyncIterator[tuple[AgentClient, httpx.AsyncClient]]:
     """A client and a gateway of an agent that pays, and does not hear of its first payment."""
 
-    @tool(on_unknown="pause")
+    @tool(on_unknown=options.pop("on_unknown", "pause"))
     def pay(invoice: str) -> str:
         """Pay an invoice."""
         paid.append(invoice)
@@ -75,6 +75,7 @@ async def end_of(
     return result.outcome, result.content, decided
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H1")
 async def test_call_is_listed_and_settled_over_http(runtime: Runtime, paid: list[str]) -> None:
     """The reason is in the list, and in events with private values only."""
@@ -149,6 +150,7 @@ async def test_caller_who_may_not_decide_may_not_settle(runtime: Runtime, paid: 
     assert paid == ["i-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H44")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_call_is_settled_with_a_tool_of_mcp(
@@ -187,6 +189,7 @@ async def test_call_is_settled_with_a_tool_of_mcp(
         assert asked.endswith("What became of it? Make it again?")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H44")
 async def test_user_who_does_not_confirm_settles_nothing(runtime: Runtime, paid: list[str]) -> None:
     """What a model says about a call is not what became of it."""
@@ -207,6 +210,7 @@ async def test_user_who_does_not_confirm_settles_nothing(runtime: Runtime, paid:
     assert user.asked[0].endswith('Record that it has taken effect, with the result "7"?')
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H42")
 async def test_task_of_mcp_asks_what_became_of_a_call(runtime: Runtime, paid: list[str]) -> None:
     """The form has the three answers."""
@@ -253,6 +257,7 @@ async def test_interrupt_of_agui_is_settled(runtime: Runtime, paid: list[str]) -
     assert "number 7" in content
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H51")
 async def test_task_of_a2a_is_settled(runtime: Runtime, paid: list[str]) -> None:
     """Its message says that the call was made; the same decision again changes nothing."""
@@ -309,3 +314,34 @@ async def test_response_shows_the_call_and_does_not_approve_it(
     assert done.output_text == "Done."
     assert (outcome, decided) == (ToolOutcome.UNKNOWN, [(None, "anna@example.com")])
     assert "does not know: ask the bank" in content
+
+
+@pytest.mark.accepts("T57", "H1")
+async def test_call_of_a_turn_that_is_over_is_settled_over_http(
+    runtime: Runtime, paid: list[str]
+) -> None:
+    """With its id alone; the caller is who has said so. MCP says where that is done."""
+    async with (
+        desk(runtime, paid, on_unknown="tell") as (client, http),
+        tasks.assistant(http, user=tasks.User(approve=True), mode="auto") as mcp,
+    ):
+        path = "/v1/turns/t57-rest"
+        await http.post("/v1/turns", json={"agent": "desk", "task": "pay", "id": "t57-rest"})
+        before = (await http.get(f"{path}/result", params={"wait": 30})).json()
+        said = {"call_id": before["unsettled"][0]["call_id"], "settlement": "done"}
+        reader = {"Authorization": "Bearer rita"}
+        forbidden = await http.post(f"{path}/settle", json=said, headers=reader)
+        again = await http.post(f"{path}/settle", json={**said, "settlement": "again"})
+        over_mcp = await tasks.use(mcp, "settle_call", turn="t57-rest", digest="0", **said)
+        done = await http.post(f"{path}/settle", json={**said, "result": "number 7"})
+        second = await http.post(f"{path}/settle", json=said)
+        after = (await http.get(f"{path}/result")).json()
+        status = (await http.get(path)).json()
+        await client.turn("@acme/t57-rest").result()
+
+    assert told(forbidden) == (403, "FORBIDDEN")
+    assert told(again) == (422, "INVALID_REQUEST")
+    assert "`perdure settle`" in next(iter(over_mcp.values()))
+    assert (done.status_code, told(second)) == (204, (409, "APPROVAL_CONFLICT"))
+    assert "already settled by anna@example.com: done" in second.json()["detail"]
+    assert (len(before["unsettled"]), after["unsettled"], status["unsettled"]) == (1, [], 0)

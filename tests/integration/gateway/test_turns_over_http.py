@@ -74,6 +74,7 @@ async def start(http: httpx.AsyncClient, turn: str, task: str, **more: Any) -> N
     assert begun.status_code == 202, begun.text
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H1", "H4")
 async def test_turn_is_started_followed_approved_and_read(runtime: Runtime) -> None:
     """A start with the same key is the same turn; who decided comes from the token."""

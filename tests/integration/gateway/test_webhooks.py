@@ -48,6 +48,7 @@ def desk(**fields: Any) -> AgentWorker:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H80")
 async def test_receiver_is_told_of_each_outcome_once(runtime: Runtime, receiver: Receiver) -> None:
     """The signature is that of Standard Webhooks, with each secret; the data are those of the
@@ -290,6 +291,7 @@ async def test_all_ways_to_start_a_turn_take_a_webhook(
     assert {path: len(receiver.of(path)) for path in paths} == dict.fromkeys(paths, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H84")
 async def test_commands_for_batches_and_schedules_take_a_webhook(
     runtime: Runtime, receiver: Receiver, perdure_server: str, tmp_path: Path

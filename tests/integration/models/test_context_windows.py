@@ -68,6 +68,7 @@ def results(message: Message) -> list[str]:
     return [result.content for result in message.results]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L18")
 async def test_transcript_that_outgrows_the_window_is_sent_shortened(runtime: Runtime) -> None:
     """Task and last steps complete, calls and results paired; the step records what is left out,
@@ -129,6 +130,7 @@ async def test_shortened_request_is_reserved_by_what_is_sent(runtime: Runtime) -
     assert not any(step.overrun for step in report.steps)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M3", "L18")
 async def test_model_whose_window_is_too_small_is_passed_over(runtime: Runtime) -> None:
     """The part that must stay does not fit; a larger model gets the whole transcript."""

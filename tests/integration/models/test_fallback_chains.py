@@ -156,6 +156,7 @@ async def test_bad_key_fails_at_once(runtime: Runtime) -> None:
     assert second.call_count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M2")
 async def test_unknown_model_moves_on_without_penalty(runtime: Runtime) -> None:
     """The next model is called at once; each step and each turn starts with the first one again,

@@ -157,6 +157,7 @@ def thought(report: AgentReport) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
 async def test_odd_name_of_a_call_is_an_unknown_tool_or_counts_as_missing(
@@ -186,6 +187,7 @@ async def test_odd_name_of_a_call_is_an_unknown_tool_or_counts_as_missing(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
 async def test_call_with_an_odd_id_runs_and_its_result_has_the_same_id(
@@ -237,6 +239,7 @@ TAKEN = {
 """The result of a call with them."""
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize("vendor", some(VENDORS))
 async def test_odd_arguments_reach_the_tool_or_the_model_is_told(

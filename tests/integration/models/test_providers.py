@@ -31,6 +31,7 @@ def add(a: int, b: int) -> int:
 ADDER = Agent(name="adder", model="vendor:m", instructions="Add.", tools=[add])
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("L2")
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_turn_with_a_tool_runs_over_the_vendors_api(runtime: Runtime, vendor: Vendor) -> None:

@@ -43,6 +43,7 @@ async def test_options_reach_the_request_of_every_step(runtime: Runtime) -> None
     assert [request.options for request in model.requests] == [both] * 4
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("L8")
 @pytest.mark.parametrize(
     ("agent", "turn", "sent"),

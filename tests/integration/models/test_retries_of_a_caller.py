@@ -224,6 +224,7 @@ WAYS: list[Callable[[RecordingClient], Awaitable[int]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U28", "U29")
 async def test_policy_of_a_caller_overrides_that_of_the_agent(runtime: Runtime) -> None:
     """However the turn is started, and in all that follows from it."""
@@ -241,6 +242,7 @@ async def test_policy_of_a_caller_holds_after_a_handoff_in_a_later_run(runtime: 
         assert await _hand_over_in_a_later_run(client) == ONCE
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U30")
 async def test_policy_is_chosen_over_http(runtime: Runtime) -> None:
     """By callers with the permission `budget`, within bounds."""
@@ -311,6 +313,7 @@ async def test_policy_is_chosen_over_mcp(runtime: Runtime) -> None:
     assert "FORBIDDEN: this needs the permission 'budget'" in refused["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U28")
 async def test_policy_is_chosen_on_the_command_line(
     runtime: Runtime,

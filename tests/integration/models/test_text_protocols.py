@@ -366,6 +366,7 @@ async def test_answer_in_words_is_held_to_a_type(
     assert (report.output, report.model_calls, report.tool_calls) == (Sum(total=15), 3, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("R7")
 async def test_a_script_that_is_over_ends_the_turn_clearly(run: Run) -> None:
     """The report has the earlier messages, and the surplus request is kept."""

@@ -26,6 +26,7 @@ async def schedule_of_others(client: AgentClient) -> str:
     return handle.id
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E165")
 async def test_no_verb_of_a_handle_takes_the_id_of_another_kind(runtime: Runtime) -> None:
     """Each raises the error of one that is not there, while what has the id goes on unchanged."""

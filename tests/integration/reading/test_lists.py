@@ -68,6 +68,7 @@ async def ids_in_pages(listing: Listing[Any]) -> list[list[str]]:
             return pages
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E161")
 async def test_four_lists_are_iterated_limited_and_read_by_page(runtime: Runtime) -> None:
     """The entries have the same ids in each way, and a cursor of another list is refused."""
@@ -109,6 +110,7 @@ async def test_four_lists_are_iterated_limited_and_read_by_page(runtime: Runtime
     assert (entry.agent, entry.state, entry.total, entry.done) == ("spender", "completed", 1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E161")
 async def test_batches_are_listed_once_by_agent_and_without_their_key(runtime: Runtime) -> None:
     """A batch of two rounds, one of another agent, and one that this process cannot decode."""

@@ -172,6 +172,7 @@ async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -
         assert await upserts(client, report.turn_id) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P27")
 async def test_turns_of_one_task_queue_are_listed_alone(perdure_server: str, agent: Agent) -> None:
     """For any name of the queue; by default, those of all queues. No worker is needed."""
@@ -399,6 +400,7 @@ async def test_state_that_a_turn_says_is_the_one_it_is_found_by(
         assert (await entry_of(agents, f"{agent.name}/{state}", agent=agent)).state == state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attributes", [search_attributes.TYPES, {}], ids=["with search attributes", "without"]
 )

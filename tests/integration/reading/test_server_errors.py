@@ -118,6 +118,7 @@ FATAL = {
 REFUSED = (FOLLOWED, "describe_schedule")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E152")
 async def test_error_of_the_server_has_one_class_everywhere(runtime: Runtime) -> None:
     """One that does not pass ends every read; one that passes ends none that follows."""
@@ -198,6 +199,7 @@ def refusing(client: AgentClient, code: RPCStatusCode) -> tuple[AgentClient, Ref
     return AgentClient.from_temporal(temporal), service
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E152")
 async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
     runtime: Runtime,
@@ -231,6 +233,7 @@ async def test_every_verb_of_every_resource_ends_with_the_class_of_the_error(
     assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E152")
 async def test_every_verb_ends_with_an_error_of_perdure_if_a_later_request_is_refused(
     runtime: Runtime,
@@ -264,6 +267,7 @@ async def test_every_verb_ends_with_an_error_of_perdure_if_a_later_request_is_re
     assert {("client", "start"), ("turn", "fork"), ("session", "events")} < rows
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E152")
 async def test_error_that_passes_is_waited_out_by_those_that_follow(runtime: Runtime) -> None:
     """All other reads end with its class; a later request is refused, twice."""

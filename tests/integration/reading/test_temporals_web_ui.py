@@ -27,6 +27,7 @@ def look(where: str) -> str:
     return f"seen {where}"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O10")
 async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: Runtime) -> None:
     """Summary, card and rows: agent, task, step, spending against each limit, the last error, the

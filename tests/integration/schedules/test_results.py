@@ -70,6 +70,7 @@ def ids(results: Sequence[ScheduleResult]) -> list[str]:
     return [result.id for result in results]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E172")
 async def test_results_come_once_and_are_read_on_after_any_of_them(runtime: Runtime) -> None:
     """Also those of turns that come later; each is an entry like that of a list."""
@@ -100,6 +101,7 @@ async def test_results_come_once_and_are_read_on_after_any_of_them(runtime: Runt
     assert last.started_at <= last.ended_at
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E172")
 async def test_results_that_the_server_has_forgotten_are_read_from_its_list(
     runtime: Runtime,
@@ -122,6 +124,7 @@ async def test_results_that_the_server_has_forgotten_are_read_from_its_list(
     assert len(recent) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E172")
 async def test_turns_side_by_side_come_in_the_order_of_their_ends(runtime: Runtime) -> None:
     """A cursor between the two has the one that goes on. A turn that failed has its code."""
@@ -147,6 +150,7 @@ async def test_turns_side_by_side_come_in_the_order_of_their_ends(runtime: Runti
     assert "secret-text" not in failed.model_dump_json()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E172")
 async def test_results_end_with_the_schedule_and_refuse_the_cursor_of_another_one(
     runtime: Runtime,
@@ -175,6 +179,7 @@ async def test_results_end_with_the_schedule_and_refuse_the_cursor_of_another_on
     assert ids(until_deleted) == [result.id]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E172")
 async def test_batches_and_messages_of_a_schedule_are_results(runtime: Runtime) -> None:
     """A batch when all of its tasks are, a message when the turn that read it is over, or when it

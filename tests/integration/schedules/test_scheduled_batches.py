@@ -121,6 +121,7 @@ async def test_schedule_runs_its_tasks_as_a_batch_at_each_time(runtime: Runtime)
     assert status.last[1].batch == over[1]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B19")
 async def test_batches_count_in_the_total_of_their_schedule(runtime: Runtime) -> None:
     """Each gets what is left. When nothing is, the schedule pauses; what is started all the same

@@ -298,6 +298,7 @@ async def test_content_that_no_model_could_read_is_refused(runtime: Runtime) -> 
         await turn.result()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E181")
 async def test_images_that_are_too_large_together_are_refused(runtime: Runtime) -> None:
     """At once; a session takes them again when a turn has read those before."""
@@ -325,6 +326,7 @@ async def test_images_that_are_too_large_together_are_refused(runtime: Runtime) 
     assert [len(users(one.messages)) for one in model.requests] == [1, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E181", "M31")
 async def test_large_image_of_a_message_goes_through_external_storage(
     perdure_server: str, tmp_path: Path

@@ -64,6 +64,7 @@ async def read(http: httpx.AsyncClient, session: str) -> tuple[list[str], str | 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E155", "E156")
 @pytest.mark.parametrize("api", ["rest", "mcp"])
 async def test_result_over_rest_and_mcp_is_in_the_next_read(runtime: Runtime, api: str) -> None:
@@ -106,6 +107,7 @@ async def test_run_over_agui_begins_with_the_answer_before_it(runtime: Runtime) 
         await http.post("/v1/sessions/x-agui/close")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E155", "E156")
 async def test_response_goes_on_right_after_the_one_before_it(runtime: Runtime) -> None:
     """In a conversation and from the id before. A stream of a conversation that is busy would be
@@ -138,6 +140,7 @@ async def test_response_goes_on_right_after_the_one_before_it(runtime: Runtime) 
     assert seen(model) == [*talk(ROUNDS), "and?"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E155", "E156")
 async def test_task_over_a2a_begins_right_after_the_one_before_it(runtime: Runtime) -> None:
     """A task that waits for another one is `SUBMITTED`."""

@@ -512,6 +512,7 @@ async def _run_of(client: RecordingClient, session: Session) -> str:
     return found.run_id
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E150")
 async def test_what_a_turn_has_answered_is_in_the_next_read(runtime: Runtime) -> None:
     """From any client, before the session has recorded it; also of a turn that has failed."""
@@ -558,6 +559,7 @@ async def test_turn_that_no_session_records_is_in_the_conversation(runtime: Runt
     assert texts(conversation.parts[0].messages) == ["first"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E151")
 async def test_message_after_the_answer_is_started(runtime: Runtime) -> None:
     """Also after a cancelled turn, whose session parks only what was sent before the end. The same

@@ -23,6 +23,7 @@ def letters(*names: str) -> ByTask:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A9")
 async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_alone(
     runtime: Runtime,
@@ -109,6 +110,7 @@ async def test_id_of_a_call_does_where_the_turn_had_one_run(runtime: Runtime) ->
     assert (outcomes, sent) == ([Outcome.COMPLETED] * 2, ["Ann", "Bob"])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y123")
 @pytest.mark.parametrize("way", ["fork", "resume"])
 async def test_decision_is_not_taken_over_by_what_goes_on_from_before_its_call(

@@ -104,6 +104,7 @@ async def test_call_that_the_tool_would_refuse_is_denied_before_the_policy_is_as
     assert seen == []
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("A8")
 @pytest.mark.parametrize("written", ['{"euros": "5000"}', '{"euros": 5000}', '{"euros": 5e3}'])
 async def test_money_is_a_number_to_a_policy(runtime: Runtime, written: str) -> None:

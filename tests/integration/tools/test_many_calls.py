@@ -167,6 +167,7 @@ async def test_limit_holds_in_every_protocol_streamed_or_not(
     ) == (1, 1, 0, 120, [])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L21")
 async def test_chain_goes_on_after_an_answer_with_too_many_calls(runtime: Runtime) -> None:
     """It is charged, and its model is not benched, because its health is not affected."""
@@ -193,6 +194,7 @@ async def test_chain_goes_on_after_an_answer_with_too_many_calls(runtime: Runtim
     assert again.output == "one"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L24")
 async def test_history_that_the_server_counts_goes_on_in_a_new_run(runtime: Runtime) -> None:
     """Before 16 calls at once in a history of 8 MB, so that they never meet the server's limit of
@@ -230,6 +232,7 @@ async def test_history_that_the_server_counts_goes_on_in_a_new_run(runtime: Runt
     assert [issubclass(one, ContinueAsNewError) for one in goes_on[1]] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L24")
 async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(
     runtime: Runtime,

@@ -134,7 +134,7 @@ BAD = {
         for name, case in BAD.items()
     ],
 )
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
     run: Run, tmp_path: Path, tool: str, words: str
 ) -> None:
@@ -168,7 +168,7 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
         ),
     }.items(),
 )
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 async def test_server_that_does_not_start_or_list_its_tools_fails_the_turn(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, words: str
 ) -> None:
@@ -222,6 +222,7 @@ async def test_start_that_fails_once_is_tried_again(run: Run, tmp_path: Path) ->
     assert len(pids(tmp_path)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 @pytest.mark.parametrize("what", ["description", "without-echo"])
 async def test_tool_that_changes_during_a_turn_is_not_called(
@@ -342,6 +343,7 @@ async def test_turn_that_allows_none_of_its_tools_does_not_start_a_server(
     assert not pids(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("C5")
 @pytest.mark.parametrize("kind", ["doubles", "matches for ever"])
 async def test_result_is_not_held_to_the_schema_of_its_own_server(

@@ -57,6 +57,7 @@ def contents(request: ModelRequest) -> list[str]:
     return [result.content for result in message.results]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("M30")
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_model_gets_the_image_that_a_tool_returned(runtime: Runtime, vendor: Vendor) -> None:

@@ -28,6 +28,7 @@ async def fetch_async(what: str) -> Any:
     return made(what)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G3", "T1", "T8")
 @pytest.mark.parametrize("name", ["fetch", "fetch_async"])
 @pytest.mark.parametrize("vendor", some(VENDORS))

@@ -102,6 +102,7 @@ async def test_tool_reads_a_secret_from_the_environment_of_the_worker(
     assert seen == ["k-123"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T12")
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_heartbeat_of_a_tool_is_seen_while_it_runs(runtime: Runtime, kind: str) -> None:

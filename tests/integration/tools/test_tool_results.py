@@ -65,7 +65,7 @@ def raises_later(error: BaseException) -> Tool:
     ],
     ids=["message", "no message", "ours", "surrogate"],
 )
-@pytest.mark.table(4)
+@pytest.mark.table(2)
 async def test_tool_that_raises_is_an_error_result(
     run: Run, make: Callable[[BaseException], Tool], error: BaseException, content: str
 ) -> None:
@@ -318,6 +318,7 @@ async def test_long_result_is_clipped_with_a_note_of_both_sizes(run: Run) -> Non
     assert control == ("\1" * 21_834 + "\n[clipped: 21834 of 65536 bytes]", False)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T13", "Y9")
 async def test_long_error_is_clipped_and_stays_an_error(run: Run) -> None:
     """An exception with a message of a megabyte is cut to the limit, and its beginning is kept."""

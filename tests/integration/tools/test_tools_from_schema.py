@@ -80,7 +80,7 @@ async def test_model_sees_the_schema_and_the_function_gets_the_arguments(run: Ru
     ],
 )
 @pytest.mark.accepts("T25")
-@pytest.mark.table(3)
+@pytest.mark.table(1)
 async def test_arguments_that_break_the_schema_do_not_reach_the_function(
     run: Run, arguments: dict[str, Any], said: str, *, is_async: bool
 ) -> None:
@@ -114,6 +114,7 @@ async def test_async_function_gets_its_context(run: Run) -> None:
     assert bank.paid == [("c1", "DE1", 5, {})]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T25")
 async def test_policy_and_approval_rule_on_it_as_on_any_tool(runtime: Runtime) -> None:
     """A denied call does not run; a call that needs approval runs once it is approved."""

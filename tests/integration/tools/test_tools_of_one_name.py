@@ -357,6 +357,7 @@ async def test_worker_of_another_release_without_the_tool_answers_with_an_error_
     assert report.output == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D16")
 async def test_factory_is_called_once_a_turn_and_the_tools_it_makes_run(runtime: Runtime) -> None:
     """With task and labels; sync and async tools that no worker had before, over several steps and

@@ -147,6 +147,7 @@ async def test_budget_that_was_added_says_who_added_it(runtime: Runtime) -> None
     assert f"budget added by {ANNA}: 2 tool calls\n" in out.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A15")
 async def test_cancel_and_resume_of_a_turn_say_who_asked(runtime: Runtime) -> None:
     """In the events and in the terminal; a turn that goes on as a new one says it there."""
@@ -234,6 +235,7 @@ async def test_schedule_says_who_paused_it(runtime: Runtime) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A16")
 async def test_schedule_remembers_who_asked_for_what(runtime: Runtime) -> None:
     """The last ten requests with a name, the newest first. They are no part of the definition, and
@@ -310,6 +312,7 @@ async def test_pause_that_cannot_be_recorded_is_made_all_the_same(
     assert "has no record of paused" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A16")
 async def test_fork_says_who_made_it(runtime: Runtime) -> None:
     """A fork of the fork has a name of its own, or none. The name is no part of what is asked."""
@@ -329,6 +332,7 @@ async def test_fork_says_who_made_it(runtime: Runtime) -> None:
     assert status.forked_from == ForkedFrom(turn_id=fork.id, step=0, by="Bo Berg")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A16")
 async def test_fork_of_a_session_says_who_made_it(runtime: Runtime) -> None:
     """Also a fork of the fork, and without a name; the session itself says nothing."""
@@ -352,6 +356,7 @@ async def test_fork_of_a_session_says_who_made_it(runtime: Runtime) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A16")
 async def test_batch_says_who_cancelled_it_and_who_ran_it_again(runtime: Runtime) -> None:
     """The name of a cancel is that of its round, and the name of a retry stays when it is over."""
@@ -407,6 +412,7 @@ class GoesOn:
         await workflow.wait_condition(lambda: False)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A16")
 async def test_cancelled_batch_has_a_status_without_the_run_that_was_cancelled(
     runtime: Runtime,

@@ -144,7 +144,7 @@ async def events(client: RecordingClient, turn: Turn) -> list[str]:
     ],
     ids=lambda value: None if isinstance(value, str) else repr(value)[:60],
 )
-@pytest.mark.table(6)
+@pytest.mark.table(2)
 async def test_start_that_is_not_valid_fails_typed_in_the_first_workflow_task(
     runtime: Runtime, args: list[object], reason: str
 ) -> None:
@@ -287,6 +287,7 @@ async def test_task_over_a_mebibyte_is_refused_at_the_client(runtime: Runtime, l
     assert caught.value.context["limit"] == limits.TASK_BYTES
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("Y9", "U10")
 @pytest.mark.parametrize(
     "request_",
@@ -345,6 +346,7 @@ async def test_instructions_of_three_megabytes_fail_the_turn_before_the_model_is
     assert (caught.value.report.outcome, model.call_count) == (Outcome.FAILED, 0)
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("Y9")
 @pytest.mark.parametrize(
     "reply",
@@ -546,6 +548,7 @@ async def test_odd_calls_of_a_model_are_error_results(run: Run) -> None:
     ]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("G3")
 @pytest.mark.parametrize(
     "text",
@@ -575,6 +578,7 @@ def _odd_answer(**fields: Any) -> ModelAnswer:
     )
 
 
+@pytest.mark.table(2)
 @pytest.mark.accepts("G3", "U6")
 @pytest.mark.parametrize(
     "answer",
@@ -648,7 +652,7 @@ class _Stop(BaseException):
     ],
     ids=lambda value: type(value).__name__,
 )
-@pytest.mark.table(3)
+@pytest.mark.table(1)
 async def test_provider_that_breaks_its_contract_fails_the_turn_typed(
     runtime: Runtime, value: object
 ) -> None:
@@ -729,6 +733,7 @@ def _bad_limit(info: TurnInfo) -> Agent:
     return Agent(name="_bad_limit", model="scripted:x", max_iterations=0)
 
 
+@pytest.mark.table(2)
 @pytest.mark.accepts("U6", "D16")
 @pytest.mark.parametrize(
     "factory",

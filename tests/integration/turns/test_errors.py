@@ -91,6 +91,7 @@ def named(file: Path, test: str) -> set[str]:
     return {node.attr for node in ast.walk(body) if isinstance(node, ast.Attribute)}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U12")
 async def test_every_outcome_is_reached(ends: dict[str, End]) -> None:
     """In the report, and where Temporal shows the workflow."""
@@ -276,6 +277,7 @@ async def test_turn_that_loses_every_worker_gives_up(perdure_server: str) -> Non
 SPENT = errors.LLMBudgetExceededError("the credit of this key is used up", context={"status": 402})
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("U8")
 @pytest.mark.parametrize("policy", ["fail", "finish", "pause"])
 async def test_spent_credit_of_a_provider_is_a_spent_budget(runtime: Runtime, policy: str) -> None:
@@ -357,7 +359,7 @@ def kinds() -> dict[str, BaseException]:
     return {type(error).__name__: error for error in (*plain, *odd)}
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 @pytest.mark.accepts("U6", "U9")
 async def test_any_exception_of_a_provider_ends_the_turn_typed(runtime: Runtime) -> None:
     """A user's provider with bugs."""
@@ -381,6 +383,7 @@ async def test_any_exception_of_a_provider_ends_the_turn_typed(runtime: Runtime)
     }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U9", "T1")
 async def test_any_exception_of_a_tool_is_an_error_result(runtime: Runtime) -> None:
     """From sync and async tools, including those that end processes; the turn continues and the

@@ -22,6 +22,7 @@ def echo(_: ModelRequest) -> Reply:
     return says("Yes.")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H119")
 async def test_flood_of_updates_to_a_session_is_answered(runtime: Runtime) -> None:
     """No more are sent at once than the server takes: one too many would abort those under way."""

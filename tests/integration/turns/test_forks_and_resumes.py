@@ -153,6 +153,7 @@ async def test_fork_has_the_limits_that_the_turn_was_given_afresh(runtime: Runti
     assert isinstance(end, errors.ConfigurationError)  # the script is over
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E30")
 async def test_fork_of_a_running_turn_leaves_it_alone(runtime: Runtime) -> None:
     """It begins after the last complete step, while the next one runs."""
@@ -285,6 +286,7 @@ async def delete(client: RecordingClient, turn_id: str, run_id: str) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E35")
 async def test_turn_that_used_its_iterations_is_resumed(runtime: Runtime) -> None:
     """It goes on as a new turn, with the limit that it is given, from its last step."""
@@ -328,6 +330,7 @@ async def test_last_answer_of_a_spent_budget_is_left_out(runtime: Runtime, paral
     assert report.forked_from == ForkedFrom(turn_id=turn.id, step=2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E35")
 async def test_invalid_answers_and_answers_that_were_cut_off_are_resumed(runtime: Runtime) -> None:
     """The model is asked again where it was last asked."""
@@ -543,6 +546,7 @@ def command(perdure_server: str, capsys: pytest.CaptureFixture[str]) -> Command:
     return do
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E39", "E38")
 async def test_fork_command_says_what_would_happen_again(
     runtime: Runtime, command: Command

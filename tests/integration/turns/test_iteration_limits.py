@@ -66,6 +66,7 @@ class ByItsRequests(ScriptedModel):
 # --- the limit of one turn
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E21")
 @pytest.mark.parametrize(
     ("own", "agents"), [(2, 10), (2, 1), (2, "unlimited")], ids=["below", "above", "unlimited"]
@@ -139,7 +140,7 @@ async def test_limit_is_not_part_of_what_is_asked(runtime: Runtime) -> None:
 BAD: list[Any] = [0, -1, True, 10**10, "5", 2.5, "unlimited"]
 
 
-@pytest.mark.table(3)
+@pytest.mark.table(1)
 @pytest.mark.accepts("E21")
 @pytest.mark.parametrize("given", BAD, ids=repr)
 async def test_invalid_iterations_are_refused_at_once(runtime: Runtime, given: Any) -> None:

@@ -204,6 +204,7 @@ async def all_ways(
     return {way.__name__: set(one) for way, one in zip(ways, found, strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y122")
 async def test_tools_that_a_caller_does_not_allow_run_on_no_way(runtime: Runtime) -> None:
     """Not in what a turn, a session, a schedule or a batch goes on with, either."""

@@ -98,6 +98,7 @@ async def play(
         return dict(zip(scripts, await asyncio.gather(*map(ended, turns)), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L17")
 async def test_model_that_repeats_itself_is_stopped(runtime: Runtime) -> None:
     """After the step that completes the loop; the tool results are in the report."""
@@ -199,6 +200,7 @@ async def test_model_that_does_not_listen_is_told_again(runtime: Runtime) -> Non
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L17")
 async def test_loop_can_be_ignored(runtime: Runtime) -> None:
     """For tools that poll: no warning is given, and the report has no risk."""

@@ -628,6 +628,7 @@ async def test_turn_started_with_temporals_own_command_line_runs(
     assert again == report
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U10")
 async def test_turn_started_with_the_wrong_json_fails_with_the_reason(
     runtime: Runtime, perdure_server: str, new_id: str

@@ -120,6 +120,7 @@ async def test_message_is_read_after_the_results_of_the_tools(runtime: Runtime) 
     assert len(report.steps) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y124")
 async def test_message_that_a_reset_delivers_again_is_read_once(runtime: Runtime) -> None:
     """Whether the turn is reset to before the message or after it, and in the order of before."""
@@ -414,6 +415,7 @@ def guarded(seen: list[str]) -> Agent:
     return spender(middleware=[InputGuardrail(is_good)])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U21")
 async def test_input_guardrail_sees_messages_to_the_running_turn(runtime: Runtime) -> None:
     """Each once; the model is not asked about a refused one, which ends the turn, and a turn that

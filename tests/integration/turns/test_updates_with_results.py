@@ -64,6 +64,7 @@ def tasks_with(events: Sequence[HistoryEvent]) -> list[list[str]]:
     return tasks
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y115")
 async def test_resume_in_the_task_of_a_lost_call(perdure_server: str) -> None:
     """The call is lost while no worker runs, and then a person resumes: the next worker has both in

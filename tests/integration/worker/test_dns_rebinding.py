@@ -130,6 +130,7 @@ async def test_port_of_grpc_answers_no_request_of_a_browser(server: DevServer) -
             await page.get(f"http://{server.address.address}/api/v1/namespaces")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux answers to all of 127.0.0.0/8")
 @pytest.mark.accepts("P12")
 async def test_web_ui_behind_the_door_is_where_no_page_can_guess(server: DevServer) -> None:

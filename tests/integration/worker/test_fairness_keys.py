@@ -30,6 +30,7 @@ def order_of(priority: Any) -> tuple[int, str, float]:
     return priority.priority_key, priority.fairness_key, priority.fairness_weight
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y55")
 async def test_fairness_of_a_turn_is_that_of_its_activities_and_delegates(
     runtime: Runtime,

@@ -131,6 +131,7 @@ async def test_deps_are_none_without_a_lifespan(runtime: Runtime) -> None:
     assert seen == [None]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T19")
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_lifespan_is_closed_after_the_tools_in_flight(runtime: Runtime, kind: str) -> None:
@@ -237,6 +238,7 @@ async def test_lifespan_that_fails_is_a_configuration_error_of_the_running_worke
     assert model.call_count == 0
 
 
+@pytest.mark.table(2)
 @pytest.mark.accepts("T19", "U6")
 @FAILING
 async def test_lifespan_that_fails_ends_the_worker_process_with_a_configuration_error(

@@ -320,6 +320,7 @@ async def test_replay_logs_nothing(runtime: Runtime, caplog: pytest.LogCaptureFi
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O2", "O5")
 async def test_turn_over_budget_is_a_warning_that_tells_every_cost(
     runtime: Runtime, caplog: pytest.LogCaptureFixture

@@ -301,6 +301,7 @@ async def test_activity_of_theirs_with_a_name_of_perdure_is_refused(
     assert "ask_somebody" in caught.value.message
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E10")
 async def test_activities_of_theirs_get_no_heartbeats_from_perdure(
     perdure_server: str, queue: str

@@ -126,6 +126,7 @@ async def served(address: str, away: Away, *answers: str) -> AsyncIterator[Agent
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y72")
 async def test_session_keeps_a_turn_that_could_not_be_read_at_once(perdure_server: str) -> None:
     """Only a turn whose history is gone is without its messages."""

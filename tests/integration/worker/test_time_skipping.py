@@ -44,6 +44,7 @@ async def waiting(client: AgentClient, task: str) -> Turn:
     return turn
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P24")
 async def test_approval_expires_in_the_time_that_is_skipped_and_in_no_other_turn(
     runtime: Runtime,
@@ -91,6 +92,7 @@ async def test_pause_before_a_model_is_asked_again_is_skipped(runtime: Runtime) 
     assert report.duration > timedelta(minutes=4)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P24")
 async def test_budget_of_time_is_over_in_the_time_that_is_skipped(runtime: Runtime) -> None:
     """The second pause of the provider is longer than the rest of the turn's time."""
@@ -122,6 +124,7 @@ async def test_server_that_does_not_skip_time_is_refused_with_the_option_that_it
             await skip_time(client, turn, timedelta(hours=1))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P24")
 async def test_time_of_a_turn_is_skipped_in_its_second_run(runtime: Runtime) -> None:
     """With a handle of its id, that has asked nothing yet."""

@@ -88,6 +88,16 @@ class Service:
         """Find a payment."""
         return Confirmation() if ("paid", customer, invoice) in self.done else None
 
+    async def charge(self, customer: str, invoice: str, key: str) -> str:
+        """Charge an invoice."""
+        self._answer("charged", customer, invoice)
+        return f"charged {invoice}"
+
+    async def refund(self, invoice: str, of: str, key: str) -> str:
+        """Pay an invoice back."""
+        self._answer("refunded", invoice, of)
+        return f"refunded {invoice}"
+
     async def send(self, to: str, subject: str, text: str) -> None:
         """Send a mail."""
         self._answer("sent", to)

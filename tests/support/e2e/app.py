@@ -61,9 +61,30 @@ def find_in_journal(ctx: ToolContext[None], what: str) -> str | None:
     return f"bought {what}" if any(line["what"] == what for line in bought) else None
 
 
-@tool(effect=["what"], verify=find_in_journal)
+def find_given_back(ctx: ToolContext[None], what: str) -> str | None:
+    """Read the journal for what was taken back."""
+    return find_in_journal(ctx, f"back {what}")
+
+
+@tool(effect=["what"], verify=find_given_back)
+async def give_back(ctx: ToolContext[None], what: str) -> str:
+    """Takes back what was bought. Its answer takes as long as the turn's label says."""
+    note(ctx, f"back {what}")
+    await asyncio.sleep(float(ctx.labels.get("takes_s", 0)))
+    return f"gave {what} back"
+
+
+@tool(effect=["what"], verify=find_in_journal, undo=give_back)
 async def buy(ctx: ToolContext[None], what: str, first_s: float = 0) -> str:
     """May not happen twice, and can be looked up. Its answer takes `first_s` seconds."""
+    note(ctx, what)
+    await asyncio.sleep(first_s)
+    return f"{what} by attempt {ctx.attempt}"
+
+
+@tool(effect=["what"])
+async def post(ctx: ToolContext[None], what: str, first_s: float = 0) -> str:
+    """May not happen twice, and nobody can look it up. Its answer takes `first_s` seconds."""
     note(ctx, what)
     await asyncio.sleep(first_s)
     return f"{what} by attempt {ctx.attempt}"
@@ -90,7 +111,7 @@ def leave(ctx: ToolContext[None], what: str) -> str:
     sys.exit(3)
 
 
-TOOLS: tuple[Tool, ...] = (fetch, charge, buy, die, die_once, leave)
+TOOLS: tuple[Tool, ...] = (fetch, charge, buy, post, die, die_once, leave)
 
 
 def make(tools: Iterable[Tool] = TOOLS, **fields: Any) -> AgentWorker:

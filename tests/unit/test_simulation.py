@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,10 @@ def test_next_run_would_not_find_the_state_that_is_folded_in_the_order_of_histor
 def test_turn_whose_time_is_up_takes_over_the_messages_of_its_session() -> None:
     """It waits for more time, and goes on in a new run: before, it tried that for ever."""
     hurried = Agent(
-        name="first", model="model:first", budget=Budget(time="PT1S"), on_exhausted="pause"
+        name="first",
+        model="model:first",
+        budget=Budget(time=timedelta(seconds=1)),
+        on_exhausted="pause",
     )
     made = simulate(22, [hurried], kind="session")
     goes_on = [run.read for run in made.server.runs if run.closed.endswith("AS_NEW")]

@@ -17,6 +17,7 @@ SPACES = (
     Space("message", 0),
     Space("message", 1, 0),
     Space("urgent message", 0, 0),
+    Space("urgent message", 1, 0),
     Space("cancel", 0, 0),
     Space("cancel", 1, 0),
 )

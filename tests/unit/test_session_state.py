@@ -153,8 +153,12 @@ def test_messages_that_come_too_late_keep_their_order(order: tuple[str, ...]) ->
     """Whichever the session hears of first, and before those that have waited."""
     sent = [MessageSent(one, "hello", "steer") for one in ("m-1", "m-2", "m-3")]
     facts: list[SessionFact] = [
-        *(SessionStarted(REQUEST), MessageSent("m-0", "hello"), TurnBegan(1, "s/1")),
-        *(MessageSent("m-4", "hello"), *sent, *(MessageSteered(one.id) for one in sent)),
+        SessionStarted(REQUEST),
+        MessageSent("m-0", "hello"),
+        TurnBegan(1, "s/1"),
+        MessageSent("m-4", "hello"),
+        *sent,
+        *(MessageSteered(one.id) for one in sent),
         *map(SteeringFailed, order),
     ]
 

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic_core import from_json, to_json
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.agents.definitions import ToolDefinition
 from perdure.agents.effects import RESULT
+from perdure.text import size
 from perdure.turn import effects
 from perdure.turn.effect_values import CallPlace, EffectScopes, Undo
 from perdure.turn.state import TurnState
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
-from perdure.values.effects import EffectRecord, latest
+from perdure.values.effects import EffectRecord, latest, within
 from perdure.values.messages import AssistantMessage, Text, ToolCall, ToolOutcome, ToolResult
 from perdure.values.reports import Outcome
 from perdure.values.tasks import Task
@@ -34,6 +35,8 @@ Progress = Literal["undone", "undoing", "not undone"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _DIGITS = 12
+_OTHER_BYTES = 50_000
+"""What the input of a turn has besides records of effects, such as labels."""
 _WITHOUT_ANSWER = frozenset(Outcome) - {Outcome.COMPLETED, Outcome.TRUNCATED}
 
 
@@ -105,6 +108,12 @@ def request_of(
         effect_scopes=scopes,
         undo=undo,
     )
+
+
+def chained(record: EffectRecord, then: Sequence[EffectRecord], by: str | None) -> Undo:
+    """Return what takes an effect back, and then others: as many as fit into one input."""
+    room = limits.PAYLOAD_BYTES - size(record.model_dump_json()) - _OTHER_BYTES
+    return Undo(record=record, then=within(reversed(then), room)[::-1], by=by)
 
 
 def in_words(record: EffectRecord) -> str:

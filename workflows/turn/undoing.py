@@ -72,6 +72,7 @@ async def _start(state: TurnState, asked: Undo) -> None:
         TURN,
         pack(request, "the input of a turn that takes an effect back"),
         id=undo.turn_id_of(undo.place_of(asked.record)),
+        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,  # also after its end
         parent_close_policy=workflow.ParentClosePolicy.ABANDON,
         cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
         search_attributes=(

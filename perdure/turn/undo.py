@@ -101,7 +101,10 @@ def request_of(
     )
     return TurnRequest(
         agent=undo.record.undo,
-        task=Task(content=f"Take back the effect of {in_words(undo.record)}{_asked_by(undo)}"),
+        task=Task(
+            content=f"Take back the effect of {in_words(undo.record)}{_asked_by(undo)}",
+            requires_human_approval=request.task.requires_human_approval,
+        ),
         labels=request.labels,
         allowed_tools=(),  # a worker of an earlier release, which would ask a model, offers it none
         effects=latest(known),

@@ -146,7 +146,8 @@ def answer(state: TurnState) -> ModelAnswer:
 
 def _arguments(record: EffectRecord, tool: ToolDefinition) -> str:
     """Return the arguments of the call, as JSON: those that the tool takes, and the result."""
-    known = {RESULT: record.result, **from_json(record.arguments)}
+    given = from_json(record.arguments.strip() or "{}")
+    known = {RESULT: record.result, **tool.undone_defaults, **given}
     taken = tool.parameters.get("properties")
     names = taken if isinstance(taken, dict) else {}
     return to_json({name: known[name] for name in names if name in known}).decode()

@@ -63,17 +63,18 @@ async def start(
     starter: Callable[[str], Starter],
     turn_id: str,
     run_id: str,
-    call_id: str,
+    call: EffectRecord | str,
     by: str | None,
 ) -> Started:
     """Start the turn that takes back the effect of a call, or find it.
 
     Raises:
-        InvalidRequestError: The turn runs, has no such call, or nothing takes its effect back.
+        InvalidRequestError: The turn runs, has no such call, or several, or nothing takes its
+            effect back.
         PerdureError: The history cannot be read, or the turn cannot be started.
     """
     found = await _found(client, turn_id, run_id)
-    record = await _settled(client, _of_call(found, call_id))
+    record = await _settled(client, _of_call(found, call))
     _refuse_unless_done(found, record)
     await _refuse_running(client, found)
     undo_id = undo.turn_id_of(undo.place_of(record))
@@ -102,21 +103,34 @@ async def _found(client: Client, turn_id: str, run_id: str) -> _Found:
     return _Found(turn_id, state, info.task_queue, inherited(info.priority), records)
 
 
-def _of_call(found: _Found, call_id: str) -> EffectRecord:
-    """Return what is known of the effect of a call.
+def _of_call(found: _Found, call: EffectRecord | str) -> EffectRecord:
+    """Return what is known of the effect of a call. An id is that of the turn's own call first.
 
     Raises:
-        InvalidRequestError: Nothing is known of it, or nothing takes it back.
+        InvalidRequestError: Nothing is known of it, or nothing takes it back, or delegates have
+            several calls of this id.
     """
+    call_id = call if isinstance(call, str) else call.call_id
     context = {"turn_id": found.turn_id, "call_id": call_id}
-    record = next((each for each in reversed(found.records) if each.call_id == call_id), None)
-    if record is None:
+    records = [each for each in found.records if each.call_id == call_id]
+    if isinstance(call, EffectRecord):
+        records = [each for each in records if each.place == call.in_turn(found.turn_id).place]
+    own = [each for each in records if each.turn_id == found.turn_id]
+    if not records:
         has = ", ".join(each.call_id for each in found.records if each.undo) or "none"
         raise errors.InvalidRequestError(
             f"turn {found.turn_id!r} has no call {call_id!r} whose effect can be undone; it has"
             f" {has}",
             context=context,
         )
+    if not own and len(records) > 1:
+        turns = ", ".join(each.turn_id for each in records)
+        raise errors.InvalidRequestError(
+            f"several delegates of turn {found.turn_id!r} have a call {call_id!r}: undo it at the"
+            f" turn of the delegate, one of {turns}",
+            context=context,
+        )
+    record = (own or records)[-1]
     if not record.undo:
         raise errors.InvalidRequestError(
             f"the tool {record.tool!r} has no undo=, so call {call_id!r} cannot be undone",

@@ -78,17 +78,32 @@ async def start(
     _refuse_unless_done(found, record)
     await _refuse_running(client, found)
     undo_id = undo.turn_id_of(undo.place_of(record))
-    before = await _undo_of(client, record)
-    if before is not None and undo.progress(before) != "not undone":
+    last = await _state(client, undo_id)
+    before = last if last is not None and undo.is_about(last, record) else None
+    known = await _known(client, before, undo_id)
+    if before is not None and not undo.may_be_repeated(before, known):
         return Started(undo_id, await runs_of(client, undo_id))
     assert found.state.request is not None
     request = undo.request_of(
         found.state.request,
         undo.root_of(found.state.request, turn_id),
         Undo(record=record, by=by),
-        known=effects.passed_on(before, undo_id) if before else (),
+        known,
     )
-    return await starter(found.task_queue).start_again(request, undo_id, found.order)
+    starting = starter(found.task_queue)
+    return await starting.start_or_find(request, undo_id, found.order, again=last is not None)
+
+
+async def _known(
+    client: Client, before: TurnState | None, undo_id: str
+) -> tuple[EffectRecord, ...]:
+    """Return what an earlier attempt to take an effect back has done, as it is known now.
+
+    What people have said of it has to be read before there is another run.
+    """
+    records = effects.passed_on(before, undo_id) if before else ()
+    with access.TURN.asking(undo_id):
+        return tuple([await settlements.applied(client, record, undo_id) for record in records])
 
 
 async def _found(client: Client, turn_id: str, run_id: str) -> _Found:
@@ -162,14 +177,13 @@ async def _refuse_running(client: Client, found: _Found) -> None:
     """
     request = found.state.request
     root = undo.root_of(request, found.turn_id) if request else found.turn_id
-    state: TurnState | None = found.state
-    if root != found.turn_id:
-        state = await _state(client, root)
+    last = root if found.state.ended is not None else found.turn_id
+    state = found.state if last == found.turn_id else await _state(client, last)
     if state is not None and state.ended is None:
         raise errors.InvalidRequestError(
-            f"turn {root!r} runs and may rely on the effect: wait for its end, or cancel it, and"
+            f"turn {last!r} runs and may rely on the effect: wait for its end, or cancel it, and"
             " undo the call then",
-            context={"turn_id": root},
+            context={"turn_id": last},
         )
 
 

@@ -173,6 +173,20 @@ def progress(state: TurnState) -> Progress:
     return "undoing" if state.ended is None else "not undone"
 
 
+def may_be_repeated(state: TurnState, known: Iterable[EffectRecord]) -> bool:
+    """Return whether another turn may take the effect back after this one.
+
+    `known` has what became of the call of this one. If nobody knows, a call of another turn could
+    neither be made nor looked up, so that a person has to settle this one first.
+    """
+    if progress(state) != "not undone":
+        return False
+    if all(record.status != "unknown" for record in known):
+        return True
+    tools = state.agent.tools if state.agent else ()
+    return any(tool.is_idempotent or (tool.effect and tool.effect.verifies) for tool in tools)
+
+
 def _result(state: TurnState) -> ToolResult | None:
     """Return the result of the call that takes an effect back; None as long as it has none."""
     return next((result for step in state.all_steps for result in step.results), None)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, Handoff, Task, errors, limits, tool
+from perdure import Agent, Allow, Handoff, ProposedCall, Task, errors, limits, tool
+from perdure.agents.tools import Tool
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
 
@@ -134,3 +135,52 @@ async def test_rule_of_the_first_agent_holds_after_a_handoff(runtime: Runtime) -
         await client.turn(f"{turn.id}/undo-1-call_1_1").result()
 
     assert [refunded for refunded, _ in bank.refunds] == ["i-1"]
+
+
+@pytest.mark.accepts("T59")
+async def test_policy_decides_about_the_tool_that_undoes(runtime: Runtime) -> None:
+    """Not about another tool of the agent that has its name."""
+    bank = Bank()
+    seen: list[dict[str, Any]] = []
+
+    @tool
+    def refund(reference: str) -> str:
+        """Pay back what the model asks for."""
+        return reference
+
+    def policy(proposed: ProposedCall) -> Allow:
+        if proposed.call_id == "undo":
+            seen.append(proposed.values)
+        return Allow()
+
+    agent = clerk(payer(bank, undo=refunder(bank)), refund, policy=policy)
+    async with runtime(agent, model=ScriptedModel(pays(), says("paid"))) as client:
+        turn = await client.start("clerk", "pay")
+        await turn.wait()
+        await (await turn.undo("call_1_1")).result()
+
+    assert seen == [{"invoice": "i-1", "result": "paid i-1"}]
+    assert len(bank.refunds) == 1
+
+
+@pytest.mark.accepts("T46")
+async def test_resolver_is_asked_no_more_for_a_tool_with_an_effect(runtime: Runtime) -> None:
+    """As long as nothing is known of the effect."""
+    bank = Bank()
+    asked: list[str] = []
+
+    @tool
+    def mail(to: str) -> str:
+        return f"sent to {to}"
+
+    class Shelf:
+        def resolve(self, name: str) -> Tool | None:
+            asked.append(name)
+            return {"pay": payer(bank), "mail": mail}.get(name)
+
+    agent = Agent(name="clerk", model="scripted:clerk", resolver=Shelf())
+    model = ScriptedModel(pays(), calls(call("mail", to="anna")), says("done"))
+    async with runtime(agent, model=model) as client:
+        await client.run("clerk", "pay", allowed_tools=["pay", "mail"])
+
+    assert asked.count("pay") == asked.count("mail")

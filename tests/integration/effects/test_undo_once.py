@@ -71,8 +71,8 @@ async def test_two_people_take_it_back_once(runtime: Runtime, refunds: Refunds) 
     async with runtime(clerk(refunds), model=ScriptedModel(pays(), says("paid"))) as client:
         turn = await client.start("clerk", "pay")
         await turn.wait()
-        config = client.temporal.config()
-        second = AgentClient(Client(**{**config, "interceptors": [late]}), client._task_queue)
+        config: dict[str, Any] = {**client.temporal.config(), "interceptors": [late]}
+        second = AgentClient(Client(**config), client._task_queue)
         undoing = asyncio.create_task(second.turn(turn.id).undo(FIRST, by="bob"))
         await asyncio.wait_for(late.began.wait(), 20)
         first = await turn.undo(FIRST, by="anna")

@@ -11,7 +11,6 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from temporalio import activity
@@ -19,7 +18,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from perdure import errors, limits
-from perdure.activities.providers.http import retry_after_s
+from perdure.activities.providers.http import certificates, retry_after_s
 from perdure.activities.read_child import read_child, unread
 from perdure.activities.webhook_rules import Receiver, WebhookRules
 from perdure.delivery.push import PushCall
@@ -37,8 +36,6 @@ from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun, Noted
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx
 
 NOT_SENT = (errors.InvalidRequestError, errors.TooLargeError)
@@ -155,7 +152,7 @@ class Webhooks:
         }
         if sent.token is not None:
             headers[_TOKEN] = sent.token
-        transport = httpx.AsyncHTTPTransport(verify=self._certificates, trust_env=False)
+        transport = httpx.AsyncHTTPTransport(verify=certificates(), trust_env=False)
         timeout = httpx.Timeout(limits.WEBHOOK_CALL.total_seconds(), connect=_CONNECT_S)
         failure: httpx.HTTPError | None = None
         async with httpx.AsyncClient(
@@ -180,12 +177,6 @@ class Webhooks:
                     await response.aclose()
                 return
         raise failure or httpx.ConnectError("the host has no address")
-
-    @cached_property
-    def _certificates(self) -> ssl.SSLContext:
-        import httpx
-
-        return httpx.create_ssl_context()
 
 
 def not_delivered(host: str, status: int, headers: Mapping[str, str]) -> ApplicationError:

@@ -322,7 +322,7 @@ def _client(name: str) -> httpx.AsyncClient:
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
             headers={"accept": "application/json", "accept-encoding": "gzip, deflate"},
-            verify=_certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
+            verify=certificates(),
         )
     except (ValueError, ImportError, OSError, httpx.InvalidURL):
         failure = errors.ConfigurationError(
@@ -332,12 +332,20 @@ def _client(name: str) -> httpx.AsyncClient:
     raise failure
 
 
-@functools.lru_cache(maxsize=1)
-def _certificates(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """Return the certificate authorities that httpx trusts, loaded once for all providers.
+def certificates() -> ssl.SSLContext:
+    """Return the certificate authorities that httpx trusts, loaded once in a process.
 
-    Loading takes about 30 ms of CPU. httpx reads the two variables itself; they are parameters only
-    so that a process that changes them gets the new certificates.
+    Loading takes about 30 ms of CPU.
+    """
+    return _loaded(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(file: str | None, folder: str | None) -> ssl.SSLContext:
+    """Load the certificate authorities.
+
+    httpx reads the two variables itself; they are parameters only so that a process that changes
+    them gets the new certificates.
     """
     import httpx
 

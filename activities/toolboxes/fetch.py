@@ -12,10 +12,10 @@ import contextlib
 import zlib
 from collections.abc import AsyncIterator, Collection, Iterable
 from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from perdure import errors, validation
+from perdure.activities.providers.http import certificates
 from perdure.activities.toolboxes import targets
 from perdure.activities.toolboxes.addresses import networks
 from perdure.activities.toolboxes.pages import readable
@@ -25,8 +25,6 @@ from perdure.base import Value
 from perdure.text import head, one_line
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx
 
 _REDIRECTS = 5
@@ -176,7 +174,7 @@ class Web:
         """
         import httpx
 
-        transport = httpx.AsyncHTTPTransport(verify=self._certificates, trust_env=False)
+        transport = httpx.AsyncHTTPTransport(verify=certificates(), trust_env=False)
         timeout = httpx.Timeout(self._timeout_s, connect=_CONNECT_S)
         async with httpx.AsyncClient(
             transport=transport, trust_env=False, timeout=timeout
@@ -212,12 +210,6 @@ class Web:
             if len(body) > self._max_bytes or received > 2 * self._max_bytes:
                 raise ValueError(f"this is longer than {self._max_bytes} bytes")
         return bytes(body)
-
-    @cached_property
-    def _certificates(self) -> ssl.SSLContext:
-        import httpx
-
-        return httpx.create_ssl_context()
 
 
 def _text_encoding(response: httpx.Response) -> str:

@@ -27,8 +27,12 @@ class _Found(NamedTuple):
     state: TurnState
     task_queue: str
     order: Priority
-    records: tuple[EffectRecord, ...]
-    """What is known of its effects and those of its delegates, in their order."""
+
+    @property
+    def records(self) -> tuple[EffectRecord, ...]:
+        """What is known of its effects and those of its delegates, in their order."""
+        known = effects.gathered_so_far(self.state)
+        return tuple(record.in_turn(self.turn_id) for record in known)
 
 
 async def effects_of(client: Client, turn_id: str, run_id: str) -> tuple[EffectRecord, ...]:
@@ -111,11 +115,7 @@ async def _found(client: Client, turn_id: str, run_id: str) -> _Found:
         described = await describe_last(client, turn_id, run_id, retry=True)
     info = described.workflow_execution_info
     state = await state_of(client, turn_id, info.execution.run_id)
-    with access.TURN.asking(turn_id):
-        known = effects.gathered_so_far(state)
-        applied = [await settlements.applied(client, record, turn_id) for record in known]
-    records = tuple(record.in_turn(turn_id) for record in applied)
-    return _Found(turn_id, state, info.task_queue, inherited(info.priority), records)
+    return _Found(turn_id, state, info.task_queue, inherited(info.priority))
 
 
 def _of_call(found: _Found, call: EffectRecord | str) -> EffectRecord:
@@ -200,17 +200,8 @@ async def _as_it_is(client: Client, record: EffectRecord) -> EffectRecord:
 
 async def _settled(client: Client, record: EffectRecord) -> EffectRecord:
     """Return the record with what a person has said of the call since, if it was unknown."""
-    if record.status != "unknown":
-        return record
-    said = await access.TURN.asked(
-        record.turn_id, settlements.settled(client, undo.place_of(record))
-    )
-    if said is None:
-        return record
-    is_done = said.decision.settlement == "done"
-    result = effects.settled_result(said.decision) if is_done else ""
-    status = "done" if is_done else "absent"
-    return record.model_copy(update={"status": status, "result": result})
+    applying = settlements.applied(client, record, record.turn_id)
+    return await access.TURN.asked(record.turn_id, applying)
 
 
 async def _undo_of(client: Client, record: EffectRecord) -> TurnState | None:

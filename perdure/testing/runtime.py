@@ -109,9 +109,17 @@ def _settings() -> WorkerSettings:
 
 
 def _server() -> DevServer:
-    return DevServer(
-        folder=None, port=0, ui=False, extra_args=[f"--dynamic-config-value={SETTING}=true"]
-    )
+    """Return a server in memory.
+
+    Its task queues are not divided into partitions, which takes a tenth of its CPU time.
+    """
+    settings = {
+        SETTING: "true",
+        "matching.numTaskqueueReadPartitions": "1",
+        "matching.numTaskqueueWritePartitions": "1",
+    }
+    arguments = [f"--dynamic-config-value={name}={value}" for name, value in settings.items()]
+    return DevServer(folder=None, port=0, ui=False, extra_args=arguments)
 
 
 def _with(

@@ -127,6 +127,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+@pytest.mark.slow
 def test_wheel_holds_perdure_and_nothing_else(built: Built) -> None:
     """No `workflows`, no `activities`, no `tests` at the top."""
     tops = {name.partition("/")[0] for name in contents(built.wheel)}

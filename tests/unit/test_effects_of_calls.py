@@ -352,3 +352,14 @@ def test_what_a_person_says_of_a_call_is_bounded(settlement: Any) -> None:
     state = fold([Decided(decision)], after(agent, lost()))
 
     assert len(result_of(state).content) <= limits.TOOL_RESULT_BYTES
+
+
+@pytest.mark.accepts("T58")
+def test_effect_that_is_there_is_answered_from_its_own_record() -> None:
+    """And not from that of a lost call, if Temporal has forgotten what a person has said of it."""
+    lost_call = KnownEffect(place=":1:c1", is_done=False)
+    paid = KnownEffect(place=":2:c2", is_done=True)
+    recognized = effect_keys.Recognized("k" * 32, (lost_call, paid))
+
+    assert recognized.fields["same_as"] == (":2:c2",)
+    assert recognized.unknown == ()

@@ -133,6 +133,7 @@ def broken(imports: grimp.ImportGraph) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_pure_and_deterministic_modules_import_what_is_allowed() -> None:
     """Each module from `turn` down, and each that workflows import."""
     found = {

@@ -31,7 +31,7 @@ from ..support.thorough import some
 
 SEEDS = 500
 """Of each kind; those of `FAST` are simulated every time."""
-FAST: dict[Kind, int] = {"turn": 300, "session": 75, "batch": 50}
+FAST: dict[Kind, int] = {"turn": 300, "session": 50, "batch": 25}
 CHUNK = 25
 """So many seeds are a test, which several processes can take from each other."""
 CHUNKS = [
@@ -104,7 +104,7 @@ def depth(run: SimulatedRun) -> int:
 @pytest.fixture(scope="module")
 def simulated() -> list[Simulation]:
     """Some turns of all kinds of agents that have all features, one for each seed."""
-    return [simulate(seed) for seed in range(160) if Choices(seed).all_features]
+    return [simulate(seed) for seed in range(120) if Choices(seed).all_features]
 
 
 @pytest.mark.accepts("Y110", "Y117", "Y130", "Y131")
@@ -227,6 +227,7 @@ def test_update_that_waits_for_the_run_before_is_refused_at_the_end() -> None:
     assert errors.TurnOverError.code in codes
 
 
+@pytest.mark.slow
 def test_everything_happens_in_some_turn() -> None:
     """The seeds reach every end of a run, and every fault of the server and of workers.
 
@@ -419,6 +420,7 @@ def test_the_command_simulates_and_counts(capsys: pytest.CaptureFixture[str]) ->
     assert "0 of 2 seeds of a batch broke a promise" in said
 
 
+@pytest.mark.slow
 def test_the_command_uses_several_processes() -> None:
     """As `make simulate` does."""
     module = [sys.executable, "-m", "perdure.testing.simulation"]

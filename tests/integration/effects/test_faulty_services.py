@@ -96,6 +96,7 @@ async def test_read_back_after_a_while_makes_up_for_keys(
     assert failed - doubled(episodes) <= {Fault.OUTAGE}
 
 
+@pytest.mark.slow
 async def test_both_need_no_second_call_of_the_model(runtime: Runtime) -> None:
     """Perdure reads back, and makes the call again with its key."""
     chosen = [Case(BY_TOOL["order"], fault) for fault in (Fault.TIMEOUT_PRE, Fault.PARTIAL_TIMEOUT)]

@@ -171,6 +171,7 @@ async def test_live_text_adds_no_event_to_history(runtime: Runtime) -> None:
     assert histories[0] == histories[1]
 
 
+@pytest.mark.slow
 async def test_text_of_each_step_is_told_whole_and_once(runtime: Runtime) -> None:
     """For watchers from the start, for late ones, in another process, and after the turn has
     ended. Those who watch the events as well see the text of a step before the event that records

@@ -400,6 +400,7 @@ async def test_state_that_a_turn_says_is_the_one_it_is_found_by(
         assert (await entry_of(agents, f"{agent.name}/{state}", agent=agent)).state == state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attributes", [search_attributes.TYPES, {}], ids=["with search attributes", "without"]
 )

@@ -62,7 +62,9 @@ async def served(
     serving = asyncio.create_task(server.serve([listening]))
     base = f"http://127.0.0.1:{listening.getsockname()[1]}"
     try:
-        async with httpx.AsyncClient(base_url=base, headers=as_(name), timeout=90) as http:
+        async with httpx.AsyncClient(
+            base_url=base, headers=as_(name), timeout=90, verify=False
+        ) as http:
             yield http
     finally:
         server.should_exit = True
@@ -109,6 +111,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "approve_call": {"call_id": "call_1_1", "token": "000000000000"},
     "deny_call": {"call_id": "call_1_1", "token": "000000000000"},
     "settle_call": {"call_id": "call_1_1", "token": "000000000000", "settlement": "done"},
+    "undo_call": {"call_id": "call_1_1"},
     "add_budget": {"iterations": 1},
     "steer_turn": {"text": "Hello."},
     "fork_turn": {"at_step": 0},

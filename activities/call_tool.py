@@ -262,11 +262,12 @@ class ToolActivities:
         """
         info = activity.info()
         await self._before_reset.learn(client, info)
-        item = self.deployed(run)
-        if item is None:
+        name, run_id = run.tool or info.activity_type, info.workflow_run_id or ""
+        known = (*run.known, *self._before_reset.of(run_id, name))
+        if all(one.is_done and not one.can_undo for one in known):
             return
-        known = (*run.known, *self._before_reset.of(info.workflow_run_id or "", item.name))
-        if not all(one.is_done and not one.can_undo for one in known):
+        item = await asyncio.to_thread(self.deployed, run)  # a resolver may block
+        if item is not None:
             effect = await asyncio.to_thread(_recognized_if_possible, item, run, known)
             await self._afterwards.learn(client, info, effect)
 

@@ -16,8 +16,9 @@ from perdure.activities.error_log import log_raised
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.user_code import called
 from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval, strictest
+from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import named, raised
-from perdure.errors import PerdureError
+from perdure.errors import ConfigurationError, PerdureError
 from perdure.schemas.tool_arguments import Arguments, GivenArguments
 from perdure.text import clean, described
 from perdure.turn.approvals import PolicyCall, Ruling
@@ -55,7 +56,10 @@ class Policies:
         fields = call.model_dump(include=set(ProposedCall.model_fields) - {"arguments"})
         has_changed = False
         if call.owner:  # the turn itself runs delegation tools, which take JSON
-            item = await self._agents.deployed(call.owner, call.tool, call.schema_digest)
+            item = await self._agents.deployed(
+                call.owner, call.undoes or call.tool, call.schema_digest
+            )
+            item = _undo_of(item) if call.undoes else item
             arguments, has_changed = item.arguments, call.schema_digest not in ("", item.digest)
             fields["read_only"] = call.read_only and tool_compatibility.only_reads(item)
         try:
@@ -88,3 +92,14 @@ class Policies:
             logger.error("%s", wrong)
             return Deny(reason=wrong)
         return verdict
+
+
+def _undo_of(item: Tool) -> Tool:
+    """Return the tool that takes calls of a tool back.
+
+    Raises:
+        ConfigurationError: The deployed tool has none.
+    """
+    if item.undo is None:
+        raise ConfigurationError(f"the deployed tool {item.name} does not have undo= any more")
+    return item.undo

@@ -200,7 +200,6 @@ class Agents:
             agent.toolset().get(name)
             or self._servers.tool(agent, name, pinned)
             or resolved(agent, name)
-            or _undo_called(agent, name)
         )
 
     def approval(self, run_id: str, owner: str) -> Approval:
@@ -323,12 +322,6 @@ class Agents:
         with self._lock:
             self._made.put((run_id, name), agent)
         return agent
-
-
-def _undo_called(agent: Agent, name: str) -> Tool | None:
-    """Return the tool of this name that takes back calls of another tool, if there is one."""
-    bound = (tool.undo for tool in agent.toolset().values() if tool.undo is not None)
-    return next((tool for tool in bound if tool.name == name), None)
 
 
 def _is_static(entry: Entry | None) -> bool:

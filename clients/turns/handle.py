@@ -22,6 +22,7 @@ from perdure.turn.wire import Resume, Steer
 from perdure.values import keywords
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
 from perdure.values.content import Content, MessageContent
+from perdure.values.effects import EffectRecord
 from perdure.values.model_retry import APolicy
 from perdure.values.reports import AgentReport
 from perdure.values.webhooks import WebhookUrl
@@ -38,6 +39,9 @@ _FORK = {
     "model_retry": APolicy | None,
 }
 
+_Effect = Annotated[
+    EffectRecord | str, validation.instance("what effects gives, or its id", EffectRecord, str)
+]
 V = TypeVar("V")
 
 
@@ -320,15 +324,15 @@ class Turn(DecidableTurn[T]):
         return turn.typed(self._output)
 
     @validation.arguments("the undo")
-    async def undo(self, call_id: validation.Text, *, by: validation.By | None = None) -> Turn[str]:
+    async def undo(self, call: _Effect, *, by: validation.By | None = None) -> Turn[str]:
         """Take back the effect of a call, by a turn that calls what its tool has in `undo=`.
 
         This turn, and the turn that it is a delegate of, must be over. A call is taken back once:
-        if that was asked before, this returns the same turn, unless it failed.
+        if that was asked before, this returns the same turn, unless it failed. If that turn does
+        not know whether it has taken the effect back, its call has to be settled first.
 
         Args:
-            call_id: The id of the call, from `effects` or `report.undoable`; also that of a
-                delegate's call.
+            call: The call, from `effects` or `report.undoable`, or its id; also a delegate's call.
             by: The person or program that asks for it, such as an e-mail address: one line, at most
                 200 characters. It is recorded, not checked.
 
@@ -343,9 +347,7 @@ class Turn(DecidableTurn[T]):
             ServerUnreachableError: Temporal does not answer.
         """
         run_id = await self._last_known()
-        started = await undoing.start(
-            self._client, self._forks.starter, self.id, run_id, call_id, by
-        )
+        started = await undoing.start(self._client, self._forks.starter, self.id, run_id, call, by)
         return self._forks.turn_of(started)
 
     async def _ask_again(self, options: Mapping[str, object], by: str | None) -> Turn[T]:

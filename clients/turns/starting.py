@@ -123,16 +123,22 @@ class Starter:
             )
         return run_id
 
-    async def start_again(self, request: TurnRequest, turn_id: str, priority: Priority) -> Started:
-        """Start a turn, also in place of one that has ended; find one that runs.
+    async def start_or_find(
+        self, request: TurnRequest, turn_id: str, priority: Priority, *, again: bool
+    ) -> Started:
+        """Start a turn with a derived id, which may be long, or find it.
+
+        With `again`, it is also started in place of one that has ended.
 
         Raises:
             PerdureError: As `start` does.
         """
-        access.TURN.new_id(turn_id)
-        run_id = await self._start_if(
-            WorkflowIDReusePolicy.ALLOW_DUPLICATE, turn_id, request, priority, replaces=False
+        reuse = (
+            WorkflowIDReusePolicy.ALLOW_DUPLICATE
+            if again
+            else WorkflowIDReusePolicy.REJECT_DUPLICATE
         )
+        run_id = await self._start_if(reuse, turn_id, request, priority, replaces=False)
         runs = await runs_of(self._client, turn_id) if run_id is None else (run_id,)
         return Started(turn_id, runs)
 

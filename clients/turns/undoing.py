@@ -67,31 +67,47 @@ async def start(
     starter: Callable[[str], Starter],
     turn_id: str,
     run_id: str,
-    call_id: str,
+    call: EffectRecord | str,
     by: str | None,
 ) -> Started:
     """Start the turn that takes back the effect of a call, or find it.
 
     Raises:
-        InvalidRequestError: The turn runs, has no such call, or nothing takes its effect back.
+        InvalidRequestError: The turn runs, has no such call, or several, or nothing takes its
+            effect back.
         PerdureError: The history cannot be read, or the turn cannot be started.
     """
     found = await _found(client, turn_id, run_id)
-    record = await _settled(client, _of_call(found, call_id))
+    record = await _settled(client, _of_call(found, call))
     _refuse_unless_done(found, record)
     await _refuse_running(client, found)
     undo_id = undo.turn_id_of(undo.place_of(record))
-    before = await _undo_of(client, record)
-    if before is not None and undo.progress(before) != "not undone":
+    last = await _state(client, undo_id)
+    before = last if last is not None and undo.is_about(last, record) else None
+    known = await _known(client, before, undo_id)
+    if before is not None and not undo.may_be_repeated(before, known):
         return Started(undo_id, await runs_of(client, undo_id))
     assert found.state.request is not None
     request = undo.request_of(
         found.state.request,
         undo.root_of(found.state.request, turn_id),
         Undo(record=record, by=by),
-        known=effects.passed_on(before, undo_id) if before else (),
+        known,
     )
-    return await starter(found.task_queue).start_again(request, undo_id, found.order)
+    starting = starter(found.task_queue)
+    return await starting.start_or_find(request, undo_id, found.order, again=last is not None)
+
+
+async def _known(
+    client: Client, before: TurnState | None, undo_id: str
+) -> tuple[EffectRecord, ...]:
+    """Return what an earlier attempt to take an effect back has done, as it is known now.
+
+    What people have said of it has to be read before there is another run.
+    """
+    records = effects.passed_on(before, undo_id) if before else ()
+    with access.TURN.asking(undo_id):
+        return tuple([await settlements.applied(client, record, undo_id) for record in records])
 
 
 async def _found(client: Client, turn_id: str, run_id: str) -> _Found:
@@ -102,21 +118,34 @@ async def _found(client: Client, turn_id: str, run_id: str) -> _Found:
     return _Found(turn_id, state, info.task_queue, inherited(info.priority))
 
 
-def _of_call(found: _Found, call_id: str) -> EffectRecord:
-    """Return what is known of the effect of a call.
+def _of_call(found: _Found, call: EffectRecord | str) -> EffectRecord:
+    """Return what is known of the effect of a call. An id is that of the turn's own call first.
 
     Raises:
-        InvalidRequestError: Nothing is known of it, or nothing takes it back.
+        InvalidRequestError: Nothing is known of it, or nothing takes it back, or delegates have
+            several calls of this id.
     """
+    call_id = call if isinstance(call, str) else call.call_id
     context = {"turn_id": found.turn_id, "call_id": call_id}
-    record = next((each for each in reversed(found.records) if each.call_id == call_id), None)
-    if record is None:
+    records = [each for each in found.records if each.call_id == call_id]
+    if isinstance(call, EffectRecord):
+        records = [each for each in records if each.place == call.in_turn(found.turn_id).place]
+    own = [each for each in records if each.turn_id == found.turn_id]
+    if not records:
         has = ", ".join(each.call_id for each in found.records if each.undo) or "none"
         raise errors.InvalidRequestError(
             f"turn {found.turn_id!r} has no call {call_id!r} whose effect can be undone; it has"
             f" {has}",
             context=context,
         )
+    if not own and len(records) > 1:
+        turns = ", ".join(each.turn_id for each in records)
+        raise errors.InvalidRequestError(
+            f"several delegates of turn {found.turn_id!r} have a call {call_id!r}: undo it at the"
+            f" turn of the delegate, one of {turns}",
+            context=context,
+        )
+    record = (own or records)[-1]
     if not record.undo:
         raise errors.InvalidRequestError(
             f"the tool {record.tool!r} has no undo=, so call {call_id!r} cannot be undone",
@@ -148,14 +177,13 @@ async def _refuse_running(client: Client, found: _Found) -> None:
     """
     request = found.state.request
     root = undo.root_of(request, found.turn_id) if request else found.turn_id
-    state: TurnState | None = found.state
-    if root != found.turn_id:
-        state = await _state(client, root)
+    last = root if found.state.ended is not None else found.turn_id
+    state = found.state if last == found.turn_id else await _state(client, last)
     if state is not None and state.ended is None:
         raise errors.InvalidRequestError(
-            f"turn {root!r} runs and may rely on the effect: wait for its end, or cancel it, and"
+            f"turn {last!r} runs and may rely on the effect: wait for its end, or cancel it, and"
             " undo the call then",
-            context={"turn_id": root},
+            context={"turn_id": last},
         )
 
 

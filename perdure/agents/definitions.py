@@ -49,7 +49,8 @@ class ToolDefinition(Wire):
     policies apply to an inherited tool, and `has_policy` means that there are some; `has_context`,
     that the tool takes a `ToolContext`. `is_local` means that a quick call runs within the workflow
     task, and `is_async`, that the function is async. `effect` has what the tool says about its
-    effect, None if it says nothing. `undoes` is the tool whose calls it takes back. The tools of
+    effect, None if it says nothing. `undoes` is the tool whose calls it takes back, and
+    `undone_defaults` has the arguments that calls of that tool may leave out. The tools of
     delegation and `hand_over` have no activity: the turn runs them itself.
     """
 
@@ -70,6 +71,7 @@ class ToolDefinition(Wire):
     is_async: bool = False
     effect: PinnedEffect | None = None
     undoes: str = Field(default="", exclude_if=not_)
+    undone_defaults: dict[str, JsonValue] = Field(default={}, exclude_if=not_)
 
     @property
     def timeout(self) -> timedelta:
@@ -297,8 +299,18 @@ def define_undo(agent: Agent[Any], tool: Tool, undo: Tool, activity: str) -> Age
     if not effect.has_key:
         effect = effect.model_copy(update={"has_key": True, "scope": "call"})
     [offered] = definition.tools
-    offered = offered.model_copy(update={"undoes": tool.name, "effect": effect})
-    return definition.model_copy(update={"tools": (offered,)})
+    of_tool = {"undoes": tool.name, "undone_defaults": _defaults(tool), "effect": effect}
+    return definition.model_copy(update={"tools": (offered.model_copy(update=of_tool),)})
+
+
+def _defaults(tool: Tool) -> dict[str, JsonValue]:
+    """Return the defaults in the schema of a tool, by argument."""
+    properties: Any = tool.arguments.schema.get("properties", {})
+    return {
+        name: schema["default"]
+        for name, schema in properties.items()
+        if isinstance(schema, dict) and "default" in schema
+    }
 
 
 def _stage(item: Middleware) -> Stage:

@@ -67,6 +67,7 @@ class SessionState:
         is_over: Whether that turn is over.
         queue: The messages that wait for the next turn.
         given: The messages that the running turn was given or sent, until it is recorded.
+        steered: The ids of those that were sent to it, also if they came too late, in order.
         messages: The recorded messages, which the next turn begins with.
         starts: The places in them where a turn begins.
         dropped: The number of turns whose messages are not among them any more.
@@ -90,6 +91,7 @@ class SessionState:
     is_over: bool = False
     queue: tuple[Queued, ...] = ()
     given: tuple[Queued, ...] = ()
+    steered: tuple[str, ...] = ()
     messages: tuple[Message, ...] = ()
     starts: tuple[int, ...] = ()
     dropped: int = 0
@@ -298,16 +300,28 @@ def _of_message(
                 state,
                 queue=_without(state.queue, message_id),
                 given=(*state.given, *moved),
+                steered=(*state.steered, message_id),
             )
         case SteeringFailed(message_id):
-            moved = _with_id(state.given, message_id)
-            return replace(
-                state,
-                given=_without(state.given, message_id),
-                queue=(*moved, *state.queue),
-            )
+            return _came_back(state, message_id)
         case MessageUnqueued(message_id):
             return replace(state, queue=_without(state.queue, message_id))
+
+
+def _came_back(state: SessionState, message_id: str) -> SessionState:
+    """Return the state after a message came too late for the running turn: the next one reads it.
+
+    It goes before what waits, and keeps its place among others that came back, whichever the
+    session hears of first.
+    """
+    moved = _with_id(state.given, message_id)
+    earlier = state.steered[: state.steered.index(message_id)] if moved else ()
+    before = sum(message.id in earlier for message in state.queue)
+    return replace(
+        state,
+        given=_without(state.given, message_id),
+        queue=(*state.queue[:before], *moved, *state.queue[before:]),
+    )
 
 
 def _goes_on(state: SessionState, *, also: bool) -> bool:
@@ -362,6 +376,7 @@ def _not_begun(state: SessionState) -> SessionState:
         goes_on=False,
         queue=(*state.given, *state.queue),
         given=(),
+        steered=(),
         ledger=state.ledger.release(state.running.turn_id),
     )
 
@@ -400,6 +415,7 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
         is_over=False,
         goes_on=False,
         given=(),
+        steered=(),
         queue=(*unread, *state.queue),
         messages=messages,
         starts=starts,

@@ -32,7 +32,8 @@ class PolicyCall(Wire):
 
     `policies` are the agents whose policies are asked; an earlier release names one, as `agent`.
     `owner` is the agent that owns the tool, and `schema_digest` the digest of its pinned schema;
-    both are empty in calls from an earlier release and for delegation tools.
+    both are empty in calls from an earlier release and for delegation tools. With `undoes`, it is
+    the tool that takes calls of this one back.
     """
 
     turn_id: str
@@ -45,6 +46,7 @@ class PolicyCall(Wire):
     policies: tuple[str, ...] = ()
     owner: str = ""
     schema_digest: str = ""
+    undoes: str = Field(default="", exclude_if=not_)
 
 
 class Ruling(Wire):

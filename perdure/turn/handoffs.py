@@ -42,6 +42,7 @@ _OF_THE_TURN = (
     "budget",
     "on_exhausted",
     "on_loop",
+    "on_failure",
     "output_schema",
     "allowed",
     "middleware",

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic_core import from_json, to_json
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.agents.definitions import ToolDefinition
 from perdure.agents.effects import RESULT
+from perdure.text import size
 from perdure.turn import effects
 from perdure.turn.effect_values import CallPlace, EffectScopes, Undo
 from perdure.turn.state import TurnState
 from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
-from perdure.values.effects import EffectRecord, latest
+from perdure.values.effects import EffectRecord, latest, within
 from perdure.values.messages import AssistantMessage, Text, ToolCall, ToolOutcome, ToolResult
 from perdure.values.reports import Outcome
 from perdure.values.tasks import Task
@@ -34,6 +35,8 @@ Progress = Literal["undone", "undoing", "not undone"]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _DIGITS = 12
+_OTHER_BYTES = 50_000
+"""What the input of a turn has besides records of effects, such as labels."""
 _WITHOUT_ANSWER = frozenset(Outcome) - {Outcome.COMPLETED, Outcome.TRUNCATED}
 
 
@@ -98,13 +101,22 @@ def request_of(
     )
     return TurnRequest(
         agent=undo.record.undo,
-        task=Task(content=f"Take back the effect of {in_words(undo.record)}{_asked_by(undo)}"),
+        task=Task(
+            content=f"Take back the effect of {in_words(undo.record)}{_asked_by(undo)}",
+            requires_human_approval=request.task.requires_human_approval,
+        ),
         labels=request.labels,
         allowed_tools=(),  # a worker of an earlier release, which would ask a model, offers it none
         effects=latest(known),
         effect_scopes=scopes,
         undo=undo,
     )
+
+
+def chained(record: EffectRecord, then: Sequence[EffectRecord], by: str | None) -> Undo:
+    """Return what takes an effect back, and then others: as many as fit into one input."""
+    room = limits.PAYLOAD_BYTES - size(record.model_dump_json()) - _OTHER_BYTES
+    return Undo(record=record, then=within(reversed(then), room)[::-1], by=by)
 
 
 def in_words(record: EffectRecord) -> str:
@@ -134,7 +146,8 @@ def answer(state: TurnState) -> ModelAnswer:
 
 def _arguments(record: EffectRecord, tool: ToolDefinition) -> str:
     """Return the arguments of the call, as JSON: those that the tool takes, and the result."""
-    known = {RESULT: record.result, **from_json(record.arguments)}
+    given = from_json(record.arguments.strip() or "{}")
+    known = {RESULT: record.result, **tool.undone_defaults, **given}
     taken = tool.parameters.get("properties")
     names = taken if isinstance(taken, dict) else {}
     return to_json({name: known[name] for name in names if name in known}).decode()
@@ -158,6 +171,20 @@ def progress(state: TurnState) -> Progress:
     if result is not None:
         return "undone" if _is_done(result) else "not undone"
     return "undoing" if state.ended is None else "not undone"
+
+
+def may_be_repeated(state: TurnState, known: Iterable[EffectRecord]) -> bool:
+    """Return whether another turn may take the effect back after this one.
+
+    `known` has what became of the call of this one. If nobody knows, a call of another turn could
+    neither be made nor looked up, so that a person has to settle this one first.
+    """
+    if progress(state) != "not undone":
+        return False
+    if all(record.status != "unknown" for record in known):
+        return True
+    tools = state.agent.tools if state.agent else ()
+    return any(tool.is_idempotent or (tool.effect and tool.effect.verifies) for tool in tools)
 
 
 def _result(state: TurnState) -> ToolResult | None:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from perdure import limits
 from perdure.base import Value
-from perdure.text import clip
+from perdure.text import clip, size
 from perdure.values.messages import ToolCall
 
 EffectStatus = Literal["done", "unknown", "absent", "undone"]
@@ -83,7 +83,7 @@ def within(records: Iterable[EffectRecord], most_bytes: int) -> tuple[EffectReco
     """Return the last of these records, of at most `most_bytes` of JSON together."""
     kept: list[EffectRecord] = []
     for record in reversed([*records]):
-        most_bytes -= len(record.model_dump_json())
+        most_bytes -= size(record.model_dump_json())
         if most_bytes < 0:
             break
         kept.append(record)

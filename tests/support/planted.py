@@ -106,7 +106,7 @@ PLANTED = (
         "perdure/turn/steps.py",
         "tool is not None and tool.is_idempotent",
         "tool is not None",
-        ("effects at most once",),
+        ("effects at most once", "effects once"),
         space=("--interference", "message", "--kills", "1", "--detours", "0"),
     ),
     Planted(
@@ -133,28 +133,12 @@ PLANTED = (
         seeds=260,
     ),
     Planted(
-        "what delegates are given is not reserved",
-        "perdure/turn/delegation.py",
-        "    ledger = ledger.hold(str(fact.key), lease)\n    state = replace(",
-        "    state = replace(",
-        ("bill within limit", "nothing raises", "no task fails"),
-        seeds=300,
-    ),
-    Planted(
-        "the second id of a delegate is made from the id of the run",
-        "workflows/second_ids.py",
-        "    if workflow.patched(_REPEATED):",
-        "    if False:",
-        (REPLAYS,),
-        seeds=300,
-    ),
-    Planted(
         "readers do not know the updates that a reset delivers again",
         "perdure/temporal/histories/turn_history.py",
         "        update = self._admitted.pop(update_id, accepted.accepted_request.input)",
         "        update = accepted.accepted_request.input",
         (FOLD,),
-        seeds=300,
+        seeds=100,
     ),
     Planted(
         "a fork with another budget loses the other limits of the caller",
@@ -162,7 +146,7 @@ PLANTED = (
         '        fields["budget"] = budget.over(request.budget)',
         '        fields["budget"] = budget',
         ("limits of the caller hold",),
-        seeds=300,
+        seeds=50,
     ),
     Planted(
         "a fork of a turn that was handed over has the rules of the other agent",
@@ -170,7 +154,7 @@ PLANTED = (
         'update={"handed_to": state.other_agent or None, "model": None}',
         'update={"agent": state.last_agent, "handed_to": None, "model": None}',
         ("limits of the caller hold",),
-        seeds=300,
+        seeds=450,
     ),
     Planted(
         "a model is told what is deployed, and not what its turn is pinned to",
@@ -178,7 +162,7 @@ PLANTED = (
         "        system=state.agent.instructions,",
         '        system="Do it in another way.",',
         ("definition is pinned",),
-        seeds=300,
+        seeds=50,
     ),
     Planted(
         "an answer that a guardrail has refused is the answer of the turn",
@@ -187,7 +171,7 @@ PLANTED = (
         '        if ended.error is not None and call.moment != "after":\n'
         "            raise errors.from_info(ended.error)",
         (FOLD, "refused text leaves by no door", "nothing raises"),
-        seeds=300,
+        seeds=50,
     ),
     Planted(
         "a session does not know which messages its earlier runs have taken in",
@@ -226,21 +210,12 @@ PLANTED = (
         kind="session",
     ),
     Planted(
-        "a session goes on in a new run before its updates are answered",
-        "workflows/session/agent_session.py",
-        "        await self._update_answers.until_recorded()\n",
-        "",
-        ("updates are answered", MESSAGES, FOLD),
-        seeds=300,
-        kind="session",
-    ),
-    Planted(
         "a session that is cancelled leaves updates without an answer",
         "workflows/session/agent_session.py",
         "        if not workflow.all_handlers_finished() and workflow.patched(_ANSWERS_AT_CANCEL):",
         "        if False:",
         ("updates are answered",),
-        seeds=70,
+        seeds=100,
         kind="session",
     ),
     Planted(
@@ -249,7 +224,7 @@ PLANTED = (
         "retry_policy=RetryPolicy(maximum_interval=limits.BENCH)",
         "retry_policy=RetryPolicy(maximum_attempts=1)",
         (MESSAGES,),
-        seeds=300,
+        seeds=50,
         kind="session",
     ),
     Planted(
@@ -268,7 +243,7 @@ PLANTED = (
         "            self._notes.note_result(SteeringFailed(message_id))\n            return False",
         "            return False",
         (FOLD, MESSAGES),
-        seeds=300,
+        seeds=100,
         kind="session",
     ),
     Planted(
@@ -277,7 +252,7 @@ PLANTED = (
         "workflow.patched(RESULTS_FIRST)",
         "False",
         (FOLD,),
-        seeds=300,
+        seeds=150,
         kind="session",
     ),
     Planted(
@@ -286,7 +261,7 @@ PLANTED = (
         "if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):",
         "if False:",
         ("nothing is stuck", FOLD, REPLAYS),
-        seeds=300,
+        seeds=100,
         kind="session",
     ),
     Planted(
@@ -295,16 +270,7 @@ PLANTED = (
         'if_busy == "interrupt" or state.is_interrupted or state.is_over',
         'if_busy == "interrupt" or state.is_interrupted',
         (MESSAGES,),
-        seeds=300,
-        kind="session",
-    ),
-    Planted(
-        "an answer before the last one, which nobody has checked, is told once the last has passed",
-        "perdure/turn/withheld.py",
-        "        return [answer for answer in answers if answer != steps[-1].message]",
-        "        return []",
-        ("refused text leaves by no door",),
-        seeds=300,
+        seeds=200,
         kind="session",
     ),
     Planted(
@@ -313,7 +279,16 @@ PLANTED = (
         "if chosen else (self.named, self.agent)",
         "if chosen else (self.agent, self.agent)",
         ("limits of the caller hold",),
-        seeds=300,
+        seeds=50,
+        kind="session",
+    ),
+    Planted(
+        "what a guarded delegate said last is told to its parent when it fails",
+        "perdure/turn/state.py",
+        "        if self.agent is None or not self.agent.answer_checks:\n            return True",
+        "        if True:\n            return True",
+        ("refused text leaves by no door",),
+        seeds=250,
         kind="session",
     ),
 )
@@ -325,7 +300,7 @@ BATCHES = (
         "        return max(self.order.slots - self.news.freed, 0)",
         "        return max(self.order.slots - 2 * self.news.freed, 0)",
         ("turns at once within limit",),
-        seeds=300,
+        seeds=50,
         kind="batch",
     ),
     Planted(
@@ -335,7 +310,7 @@ BATCHES = (
         "        _kept(account) for account in progress.active.values()\n    )",
         "    gone = spent_of(request, progress)",
         ("bill within limit",),
-        seeds=300,
+        seeds=50,
         kind="batch",
     ),
     Planted(
@@ -345,7 +320,7 @@ BATCHES = (
         "                await self._cancel(part.cancel_reason)\n            ended",
         "            ended",
         ("a cancel reaches each task",),
-        seeds=300,
+        seeds=50,
         kind="batch",
     ),
     Planted(
@@ -354,7 +329,7 @@ BATCHES = (
         '{"progress": self._progress}',
         '{"progress": self._progress.model_copy(update={"active": {}})}',
         ("a batch ends last", "turns at once within limit", FOLD, "tasks end once"),
-        seeds=300,
+        seeds=50,
         kind="batch",
     ),
     Planted(
@@ -363,7 +338,7 @@ BATCHES = (
         "        self._spent += spent\n",
         "",
         (FOLD, "bill within limit"),
-        seeds=300,
+        seeds=50,
         kind="batch",
     ),
     Planted(
@@ -372,7 +347,7 @@ BATCHES = (
         "                if result.state != TaskState.DONE:",
         "                if result.state:",
         ("tasks end once",),
-        seeds=300,
+        seeds=50,
         kind="batch",
     ),
     Planted(
@@ -381,7 +356,7 @@ BATCHES = (
         "    sent = Notification(id=call.id,",
         '    sent = Notification(id=f"msg_{workflow.uuid4().hex}",',
         ("webhooks are delivered or recorded",),
-        seeds=300,
+        seeds=50,
         kind="batch",
     ),
     Planted(
@@ -390,7 +365,7 @@ BATCHES = (
         "            await workflow.wait_condition(lambda: self._changed or bool(self._news))",
         "            await workflow.wait_condition(lambda: self._changed)",
         (FOLD, "nothing is stuck"),
-        seeds=300,
+        seeds=50,
         kind="batch",
     ),
     Planted(
@@ -399,7 +374,7 @@ BATCHES = (
         "            if not workflow.patched(_CANCELLED_LATE):",
         "            if True:",
         ("tasks end once",),
-        seeds=300,
+        seeds=50,
         kind="batch",
     ),
     Planted(
@@ -408,7 +383,7 @@ BATCHES = (
         "        else:  # the turn may still tell of its end, which takes further workflow tasks",
         "        elif self._board.is_too_late:",
         (FOLD,),
-        seeds=300,
+        seeds=200,
         kind="batch",
     ),
     Planted(
@@ -418,24 +393,58 @@ BATCHES = (
         "workflow.patched(_NOTED):",
         "                    if False:",
         (FOLD,),
-        seeds=300,
+        seeds=50,
         kind="batch",
     ),
 )
 
 
-UNDECIDED = (
+NOT_FOUND = (
     Planted(
-        "what a guarded delegate said last is told to its parent when it fails",
-        "perdure/turn/state.py",
-        "        if self.agent is None or not self.agent.answer_checks:\n            return True",
-        "        if True:\n            return True",
-        ("refused text leaves by no door",),
+        "the second id of a delegate is made from the id of the run",
+        "workflows/second_ids.py",
+        "    if workflow.patched(_REPEATED):",
+        "    if False:",
+        (REPLAYS,),
+        seeds=4000,
+    ),
+    Planted(
+        "what delegates are given is not reserved",
+        "perdure/turn/delegation.py",
+        "    ledger = ledger.hold(str(fact.key), lease)\n    state = replace(",
+        "    state = replace(",
+        ("bill within limit", "nothing raises", "no task fails"),
         seeds=300,
+    ),
+    Planted(
+        "a session goes on in a new run before its updates are answered",
+        "workflows/session/agent_session.py",
+        "        await self._update_answers.until_recorded()\n",
+        "",
+        ("updates are answered", MESSAGES, FOLD),
+        seeds=700,
+        kind="session",
+    ),
+    Planted(
+        "an answer before the last one, which nobody has checked, is told once the last has passed",
+        "perdure/turn/withheld.py",
+        "        return [answer for answer in answers if answer != steps[-1].message]",
+        "        return []",
+        ("refused text leaves by no door",),
+        seeds=700,
+        kind="session",
+    ),
+    Planted(
+        "two messages that come too late for a turn are read in the order of their news",
+        "perdure/session/state.py",
+        "    before = sum(message.id in earlier for message in state.queue)",
+        "    before = 0 * len(earlier)",
+        (FOLD,),
+        seeds=700,
         kind="session",
     ),
 )
-"""Faults of which nobody knows whether they are found: 300 seeds have too few guarded delegates."""
+"""Faults that were not found in their seeds, on 2026-11-27."""
 
 
 def plant(fault: Planted, folder: Path) -> None:

@@ -66,14 +66,15 @@ def test_every_interleaving_keeps_every_promise(space: Space) -> None:
 
 @pytest.mark.slow
 @pytest.mark.accepts("Y149")
-def test_pruning_leaves_nothing_out() -> None:
+@pytest.mark.parametrize("space", [SMALL, Space("message", 1, 0)], ids=str)
+def test_pruning_leaves_nothing_out(space: Space) -> None:
     """Without pruning, as many interleavings end, and they end in the same states."""
     found = [
         json.loads(
             searched(
                 "import json\n"
                 "from perdure.testing.simulation.exhaustive.interleavings import Space, exhaust\n"
-                f"found = exhaust({SMALL!r}, prunes={prunes})\n"
+                f"found = exhaust({space!r}, prunes={prunes}, helped={prunes})\n"
                 "print(json.dumps([found.interleavings, found.ended, found.states]))"
             )
         )
@@ -98,7 +99,7 @@ def test_an_interleaving_is_repeated_by_its_choices() -> None:
 
 def test_a_kill_and_a_detour_are_spent() -> None:
     """What is left of them decides whether there is a choice."""
-    choices = OpenChoices(lambda count: count - 1, kills=1, detours=1)
+    choices = OpenChoices(lambda count, *, is_kill=False: count - 1, kills=1, detours=1)
 
     assert choices.event(3, is_last_free=True) == 2
     assert [choices.event(3, is_last_free=False) for _ in range(2)] == [2, 0]
@@ -111,7 +112,9 @@ def test_a_kill_and_a_detour_are_spent() -> None:
 def test_time_passes_when_nothing_else_is_pending() -> None:
     """A timer fires after everything else."""
     happened: list[str] = []
-    clock = OpenClock(OpenChoices(lambda count: 0, 0, None), are_delegates_apart=True)
+    clock = OpenClock(
+        OpenChoices(lambda count, *, is_kill=False: 0, 0, None), are_delegates_apart=True
+    )
     clock.after(5, lambda: happened.append("timer"))
     clock.later(9, lambda: happened.append("event"))
     begun = clock.now_ns

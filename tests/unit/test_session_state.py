@@ -147,6 +147,24 @@ def test_no_message_is_lost_and_none_is_in_two_places(facts: list[SessionFact]) 
     assert not taken & {*waits, *with_turn}
 
 
+@pytest.mark.accepts("Y156")
+@pytest.mark.parametrize("order", [*itertools.permutations(("m-1", "m-2", "m-3"))], ids="-".join)
+def test_messages_that_come_too_late_keep_their_order(order: tuple[str, ...]) -> None:
+    """Whichever the session hears of first, and before those that have waited."""
+    sent = [MessageSent(one, "hello", "steer") for one in ("m-1", "m-2", "m-3")]
+    facts: list[SessionFact] = [
+        SessionStarted(REQUEST),
+        MessageSent("m-0", "hello"),
+        TurnBegan(1, "s/1"),
+        MessageSent("m-4", "hello"),
+        *sent,
+        *(MessageSteered(one.id) for one in sent),
+        *map(SteeringFailed, order),
+    ]
+
+    assert [one.id for one in fold(facts).queue] == ["m-1", "m-2", "m-3", "m-4"]
+
+
 @settings(max_examples=examples(200))
 @pytest.mark.accepts("E51")
 @given(any_session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,6 @@ FOUND_IN_BATCHES = {
 }
 """Seeds of batches that broke a promise, and the patch of the mend."""
 FOUND_IN_SESSIONS = {
-    59: "a message is taken back when it came too late for a turn",
     101: "an interruption arrives with the record of a cancelled turn, after a message",
 }
 """Seeds of sessions that had another state than their readers, and why."""
@@ -123,7 +123,9 @@ def test_everything_happens_in_some_session() -> None:
     sent = {update.request.input.name for run in runs for update in run.updates.values()}
     facts = {type(fact) for run in runs for fact in run.session_facts}
     refused = [run for run in runs if run.read.agent and run.read.agent.answer_checks]
+    events = {name_of(event) for run in runs for event in run.history.events}
 
+    assert "EXTERNAL_WORKFLOW_EXECUTION_SIGNALED" in events
     assert sent >= {"say", "unqueue", "interrupt", "resume", "close", "decide", "steer"}
     assert facts >= {MessageSteered, SessionContinued, SessionClosed, TurnRecorded}
     assert refused
@@ -205,11 +207,18 @@ def test_next_run_would_not_find_the_state_that_is_folded_in_the_order_of_histor
 @pytest.mark.timeout(60)
 def test_turn_whose_time_is_up_takes_over_the_messages_of_its_session() -> None:
     """It waits for more time, and goes on in a new run: before, it tried that for ever."""
-    made = simulate(105, kind="session")
-    times = [run.read.waiting for run in made.server.runs if run.closed.endswith("AS_NEW")]
+    hurried = Agent(
+        name="first",
+        model="model:first",
+        budget=Budget(time=timedelta(seconds=1)),
+        on_exhausted="pause",
+    )
+    made = simulate(22, [hurried], kind="session")
+    goes_on = [run.read for run in made.server.runs if run.closed.endswith("AS_NEW")]
+    waits = [one.waiting for one in goes_on if one.request and one.request.origin]
 
     assert made.broken is None, made.story
-    assert [waiting.reason for waiting in times if waiting and "the time of" in waiting.reason]
+    assert [waiting.reason for waiting in waits if waiting and "the time of" in waiting.reason]
 
 
 @pytest.mark.accepts("Y116")

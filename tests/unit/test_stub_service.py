@@ -137,8 +137,7 @@ def test_late_request_takes_effect_after_its_caller_has_gone(name: str) -> None:
 def test_late_requests_take_effect_when_the_service_ends() -> None:
     with StubService("timeout_late", terms=Terms(late_s=1_000)) as service:
         seen(service, is_held=True)
-        assert not service.effects
-        assert not listed(service)
+        assert (service.effects, listed(service)) == ([], [])
 
     assert [effect.source for effect in service.effects] == ["late"]
 

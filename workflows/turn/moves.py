@@ -348,6 +348,7 @@ class Moves:
             policies=policies,
             owner=(tool.owner or agent.name) if tool and tool.activity else "",
             schema_digest=tool.schema_digest if tool else "",
+            undoes=tool.undoes if tool else "",
         )
         summary = f"{_label(move.key)}: may {move.call.name} run?"
         await self._calls.perform(move.key, ASK_POLICY, proposed, limits.TOOL_CALL, summary)

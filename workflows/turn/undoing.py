@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from temporalio import workflow
+from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
+from perdure.errors import PerdureError
 from perdure.temporal import search_attributes, start_request
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
@@ -43,15 +45,21 @@ class Undoing:
 async def _start_first(state: TurnState, records: tuple[EffectRecord, ...]) -> None:
     """Start the turn for the first of these effects that no other turn takes back."""
     for number, record in enumerate(records, 1):
+        asked = undo.chained(record, records[number:], _asked_by(state))
         try:
-            await _start(state, Undo(record=record, then=records[number:], by=_asked_by(state)))
+            await _start(state, asked)
         except WorkflowAlreadyStartedError:
             continue
-        except FailureError:
+        except (FailureError, PerdureError):
             workflow.logger.warning(
                 "%s is not taken back: its turn was not started", record.place, exc_info=True
             )
             continue
+        left_out = len(records) - number - len(asked.then)
+        if left_out:
+            workflow.logger.warning(
+                "%d effects are not taken back: they are too large for one input", left_out
+            )
         return
 
 
@@ -64,6 +72,7 @@ async def _start(state: TurnState, asked: Undo) -> None:
         TURN,
         pack(request, "the input of a turn that takes an effect back"),
         id=undo.turn_id_of(undo.place_of(asked.record)),
+        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,  # also after its end
         parent_close_policy=workflow.ParentClosePolicy.ABANDON,
         cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
         search_attributes=(

@@ -58,7 +58,7 @@ function undoButton(turnId, effect, onDone) {
       ],
       action: "Undo",
       danger: true,
-      send: () => post(path("turns", turnId, "undo"), { call_id: effect.call_id }),
+      send: () => post(path("turns", effect.turn_id, "undo"), { call_id: effect.call_id }),
     });
     if (!started) return;
     location.hash = hashOf("turns", started.id);

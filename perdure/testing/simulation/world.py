@@ -20,6 +20,7 @@ from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.payments import Payments
 from perdure.testing.simulation.server.runs import Activity
 from perdure.turn.effect_values import Verification
+from perdure.turn.keys import ModelKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import AssistantMessage, Text, Thinking, ToolCall
@@ -164,7 +165,7 @@ class SimulatedWorld:
         parts = self._said(agent, request, first_run)
         asks = any(isinstance(part, ToolCall) for part in parts)
         if asks and agent.answer_checks and activity.run.is_delegate:
-            parts = (*self._aside(first_run), *parts)
+            parts = (*self._aside(activity, first_run), *parts)
         stop = StopReason.TOOL_CALLS if asks else StopReason.END
         if choices.happens(30):
             stop = choices.pick(list(StopReason))
@@ -244,10 +245,16 @@ class SimulatedWorld:
         self.canaries[canary] = first_run
         return canary
 
-    def _aside(self, first_run: str) -> tuple[Text, ...]:
-        """Return words that a guarded delegate says beside its calls; half of them none."""
+    def _aside(self, activity: Activity, first_run: str) -> tuple[Text, ...]:
+        """Return words that a guarded delegate says beside its calls; half of them none.
+
+        With the last answer of a turn, which may call nothing, its guardrail sees them.
+        """
         if self._choices.below(2, beside=True) == 0:
             return ()
+        key = parse_key(activity.key)
+        if isinstance(key, ModelKey) and key.is_last:
+            return (Text(text=ASIDE),)
         aside = f"{ASIDE}{len(self.asides)}x"
         self.asides[aside] = first_run
         return (Text(text=aside),)

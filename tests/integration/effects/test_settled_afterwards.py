@@ -97,6 +97,7 @@ async def test_next_turn_of_a_session_follows_what_was_said_after_the_end(
     ("settlement", "made"), [("done", 1), ("absent", 2)], ids=["done", "absent"]
 )
 @pytest.mark.parametrize("kind", ["mail", "verify", "service-key"])
+@pytest.mark.table(3)
 async def test_fork_follows_what_was_said(
     runtime: Runtime, settlement: Settlement, made: int, kind: str
 ) -> None:
@@ -255,6 +256,7 @@ async def test_status_leaves_out_the_settled_call_of_a_delegate(
     assert (before, after) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T57")
 async def test_call_of_an_earlier_run_is_settled(runtime: Runtime, bank: Bank) -> None:
     """A turn that continues in a new run has carried the record over; the tool has no effect key,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..findings import FINDINGS, Finding
-from ..planted import PLANTED, UNDECIDED
+from ..planted import BATCHES, NOT_FOUND, PLANTED, Planted
 from ..proof import (
     FEATURES,
     FOUND,
@@ -103,13 +103,22 @@ Each of these faults was in a feature that had tests, and broke a promise that h
 | fault | crossing | mended |
 |---|---|---|
 """
+PLANTED_HEAD = """
+## Planted faults
+
+COUNT. Each is one replacement in a copy of the product, and one of the promises breaks within so
+many seeds from 0 on. They were searched on 2026-11-27. `test_simulation_planted.py`, one of the
+slow tests, searches them again.
+
+| fault | promise | within |
+|---|---|---|
+"""
 FINDINGS_HEAD = """
 ## Findings of reviews
 
 These are the faults of workflows that reviews have found. They were mended before there was a
 simulator, so they are planted into the code of today. The table says which check finds each, or
-why none does. A limit of 300 is how far is searched: the rows of sessions were found within it on
-2026-11-26, before the simulator had forks and resets; those of turns have not been searched since.
+why none does.
 
 | fault | mended | found by | within |
 |---|---|---|---|
@@ -138,6 +147,9 @@ def page() -> str:
             *measured.sections(),
             HISTORY,
             *(f"| {one.fault} | {one.crossing} | {one.mended} |\n" for one in FOUND),
+            PLANTED_HEAD.replace("COUNT", _planted_count()),
+            *map(_planted, (*PLANTED, *BATCHES)),
+            *(f"| {one.name} | *not found* | {_seeds(one)} |\n" for one in NOT_FOUND),
             FINDINGS_HEAD,
             *map(_finding, FINDINGS),
         ]
@@ -190,15 +202,32 @@ def _gaps() -> Iterator[str]:
                     yield f"- {row.name}, {column.name}: {row.cells[key].missing}.\n"
 
 
+def _planted_count() -> str:
+    """Return how many planted faults are found."""
+    found = len(PLANTED) + len(BATCHES)
+    return f"{found} of {found + len(NOT_FOUND)} planted faults are found"
+
+
+def _planted(fault: Planted) -> str:
+    """Return the row of a planted fault that is found."""
+    return f"| {fault.name} | {' or '.join(fault.promises)} | {_seeds(fault)} |\n"
+
+
+def _seeds(fault: Planted) -> str:
+    """Return how many seeds of what were searched."""
+    plural = {"turn": "turns", "session": "sessions", "batch": "batches"}
+    return f"{fault.seeds:,} {plural[fault.kind]}"
+
+
 def _finding(finding: Finding) -> str:
     """Return the row of a finding of a review."""
-    if finding.planted in {fault.name for fault in UNDECIDED}:
-        state = "undecided: too few guarded delegates are simulated"
-        return f"| {finding.fault} | {finding.mended} | {state} | |\n"
+    for fault in NOT_FOUND:
+        if fault.name == finding.planted:
+            return f"| {finding.fault} | {finding.mended} | not found yet | {_seeds(fault)} |\n"
     if not finding.planted:
         return f"| {finding.fault} | {finding.mended} | not found: {finding.reason} | |\n"
     fault = next(one for one in PLANTED if one.name == finding.planted)
-    found_by, within = " or ".join(fault.promises), f"{fault.seeds} {fault.kind}s"
+    found_by, within = " or ".join(fault.promises), _seeds(fault)
     return f"| {finding.fault} | {finding.mended} | {found_by} | {within} |\n"
 
 

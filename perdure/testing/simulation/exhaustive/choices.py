@@ -8,13 +8,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.clock import VirtualClock
 from perdure.testing.simulation.server.runs import SimulatedRun
 
-Branch = Callable[[int], int]
-"""Returns which of so many options is taken."""
+
+class Branch(Protocol):
+    """Returns which of so many options is taken."""
+
+    def __call__(self, count: int, *, is_kill: bool = False) -> int:
+        """Return a number below `count`; with `is_kill`, 1 kills something and 0 does not."""
 
 
 class OpenChoices(Choices):
@@ -56,12 +61,12 @@ class OpenChoices(Choices):
         """Return whether something is killed here."""
         if self.kills == 0:
             return False
-        is_killed = bool(self._made(2))
+        is_killed = bool(self._made(2, is_kill=True))
         self.kills -= is_killed
         return is_killed
 
-    def _made(self, count: int) -> int:
-        made = self._branch(count)
+    def _made(self, count: int, *, is_kill: bool = False) -> int:
+        made = self._branch(count, is_kill=is_kill)
         self.made.append(made)
         return made
 

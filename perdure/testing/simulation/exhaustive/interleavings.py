@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from traceback import format_exception
 
@@ -26,7 +27,7 @@ from perdure.testing.simulation.exhaustive.search import (
     KnownStateError,
     Searched,
 )
-from perdure.testing.simulation.exhaustive.states import digest
+from perdure.testing.simulation.exhaustive.states import States
 from perdure.testing.simulation.observations import Simulated
 from perdure.testing.simulation.reading import catch_up
 from perdure.testing.simulation.server.effects import Effects
@@ -41,6 +42,7 @@ from perdure.values.tasks import Task
 _MOST_STEPS = 2000
 _MOST_HELP = 3
 _MOST_TRIES = 60
+_SHOW_EVERY_S = 15
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,22 @@ class Interleaving:
     story: str
 
 
-def exhaust(space: Space, *, prunes: bool = True) -> Searched:
-    """Simulate all interleavings of a space, in processes that are forked from this one."""
-    search = DepthFirstSearch(prunes=prunes)
+def exhaust(
+    space: Space,
+    *,
+    prunes: bool = True,
+    helped: bool = False,
+    show: Callable[[str], None] | None = None,
+) -> Searched:
+    """Simulate all interleavings of a space, in processes that are forked from this one.
+
+    Args:
+        space: What is simulated.
+        prunes: Whether a state that was met before is not searched again.
+        helped: Whether a second searcher uses another core.
+        show: Called with the counts so far, every 15 seconds.
+    """
+    search = DepthFirstSearch(space.kills, prunes=prunes)
 
     def simulated() -> BrokenChoices | None:
         game = _Game(space, search.branch, search.meet)
@@ -95,7 +110,11 @@ def exhaust(space: Space, *, prunes: bool = True) -> Searched:
     gc.freeze()
     gc.disable()  # a collection would copy the memory that the processes share
     try:
-        return search.run(simulated)
+        with (
+            search.progress(_SHOW_EVERY_S, show) if show else nullcontext(),
+            search.helped(simulated) if helped else nullcontext(),
+        ):
+            return search.run(simulated)
     finally:
         gc.enable()
         gc.unfreeze()
@@ -105,7 +124,7 @@ def interleaving(space: Space, choices: Sequence[int]) -> Interleaving:
     """Simulate the interleaving of a space with these choices, and then with the first options."""
     left = list(reversed(choices))
 
-    def branch(count: int) -> int:
+    def branch(count: int, *, is_kill: bool = False) -> int:
         return min(left.pop(), count - 1) if left else 0
 
     game = _Game(space, branch, lambda state: None)
@@ -163,9 +182,9 @@ class _Game:
         run_id = self.server.new_run_id()
         begun = BegunRun(TURN_ID, run_id, run_id, TURN, 0)
         self.server.start(begun, [pack(request).payload])
-        helped = 0
+        helped, states = 0, States(simulated, self.clock, self.choices)
         for _ in range(_MOST_STEPS):
-            self._meet(digest(simulated, self.clock, self.choices))
+            self._meet(states.digest())
             if not self.clock.step():
                 helped += 1
                 if helped > _MOST_HELP or not people.help():

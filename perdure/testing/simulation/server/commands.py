@@ -137,9 +137,11 @@ def _cancelled_child(command: Command, content: Any, ids: Ids) -> WrittenEvent:
 
 
 def _signal(command: Command, content: Any, ids: Ids) -> WrittenEvent:
+    child_id = content.child_workflow_id
     fields = {
         "namespace": NAMESPACE,
-        "workflow_execution": {"workflow_id": content.workflow_execution.workflow_id},
+        "workflow_execution": {"workflow_id": child_id or content.workflow_execution.workflow_id},
+        "child_workflow_only": bool(child_id),
         "signal_name": content.signal_name,
         "input": Payloads(payloads=content.args),
     }

@@ -154,7 +154,7 @@ class Effects:
         self._soon(send)
 
     def _signal(self, run: SimulatedRun, content: Any, event_id: int) -> None:
-        workflow_id = content.workflow_execution.workflow_id
+        workflow_id = content.child_workflow_id or content.workflow_execution.workflow_id
         self.send_signal(run, workflow_id, content.signal_name, content.args, event_id)
 
     def send_signal(

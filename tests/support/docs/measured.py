@@ -58,8 +58,8 @@ call` alone.
 _STOPPED = """
 An episode that can be tried without end was stopped after 60 s, which is half an hour in undivided
 times, and its call counts as one without a result, which denies nothing. There the model sees no
-error, so that all behaviours are the same, and only blind was run; *denied, but done* are calls with
-a second effect that no result mentions. An error that ends the run is no claim of the model.
+error, so that all behaviours are the same, and only blind was run; *denied, but done* are calls
+with a second effect that no result mentions. An error that ends the run is no claim of the model.
 
 Perdure leaves an error of a tool to the model, also where a key makes a repeat safe. So with `tell`
 more is done where a framework repeats the call with its key; with Perdure, the tool itself would

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from perdure.clients.turns.handle import Turn
 
 _UNDONE = (
-    "Since then, the effects of these calls were taken back, so they are not there any more:"
-    " {calls}"
+    "Since then, the effects of these calls were taken back, or are about to be. Do not rely on"
+    " them: {calls}"
 )
 _RESUMABLE = (PROVIDER, "resume")
 """The kinds of waits that `resume` ends."""

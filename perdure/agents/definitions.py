@@ -283,7 +283,8 @@ def define(
 def define_undo(agent: Agent[Any], tool: Tool, undo: Tool, activity: str) -> AgentDefinition:
     """Return the definition of an agent with one tool, `undo`, which takes back calls of `tool`.
 
-    Its policy, approval and observers are the agent's own. There is no model.
+    Its policy, approval and observers are the agent's own. There is no model. What it does is not
+    taken back in turn.
     """
     target = Target(model=UNDO_MODEL, price=Price.free())
     bare = Agent(
@@ -295,7 +296,7 @@ def define_undo(agent: Agent[Any], tool: Tool, undo: Tool, activity: str) -> Age
         observers=agent.observers,
     )
     definition = define(bare, chain=[target], activity_of=lambda _: activity)
-    effect = undo.pinned_effect or PinnedEffect()
+    effect = (undo.pinned_effect or PinnedEffect()).model_copy(update={"can_undo": False})
     if not effect.has_key:
         effect = effect.model_copy(update={"has_key": True, "scope": "call"})
     [offered] = definition.tools

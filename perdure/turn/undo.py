@@ -125,8 +125,11 @@ def in_words(record: EffectRecord) -> str:
 
 
 def scope_of(undo: Undo) -> str:
-    """Return the text of the scope of a tool that takes calls back and has no key of its own."""
-    return f"call {undo.record.place}"
+    """Return the text of the scope of a tool that takes calls back and has no key of its own.
+
+    After a reset, a call with other arguments may have the place of the first one.
+    """
+    return f"call {undo.record.place} {undo.record.arguments}"
 
 
 def answer(state: TurnState) -> ModelAnswer:

@@ -358,3 +358,25 @@ async def test_settled_call_can_be_taken_back(runtime: Runtime, bank: Bank) -> N
     assert [refunded for refunded, _ in bank.refunds] == ["i-1"]
     assert results(fork)[0] == (ToolOutcome.DONE, "paid i-1")
     assert len(bank.ledger) == 2
+
+
+@pytest.mark.accepts("T59")
+async def test_undo_is_not_undone(runtime: Runtime, bank: Bank) -> None:
+    """Its turn says so, also if what takes the effect back could be taken back elsewhere."""
+
+    def pay_again(invoice: str) -> str:
+        return f"paid {invoice} again"
+
+    @tool(undo=pay_again)
+    def refund(invoice: str, ctx: ToolContext[Any]) -> str:
+        return bank.refund(invoice, ctx)
+
+    agent = Agent(name="clerk", model="scripted:clerk", tools=[payer(bank, undo=refund)])
+    model = ScriptedModel(pays(), says("paid"))
+    async with runtime(agent, model=model) as client:
+        undo = await (await paid(client)).undo("call_1_1")
+        report = await undo.result()
+        with pytest.raises(errors.InvalidRequestError, match="has no undo="):
+            await undo.undo("undo")
+
+    assert report.undoable == ()

@@ -222,10 +222,10 @@ async def settle(
 async def undo(
     turn: str, call: str | None, by: str | None, as_json: bool, address: str | None
 ) -> int:
-    """Take back the effect of a call of a turn that is over, or list what can be taken back.
+    """Take back the effect of a call of a turn that is over.
 
     A turn of its own does that, with what the tool of the call has in undo=. It may wait for
-    approval.
+    approval. Without a call, the effects of the turn are listed.
     """
     from perdure.clients.cli.drawing import effects
     from perdure.clients.cli.drawing.hints import CommandHints

@@ -359,4 +359,5 @@ KEY_BYTES = 12
 READ_BACK = timedelta(minutes=15)
 """How long a lost call is read back while the service does not answer."""
 EFFECT_ATTEMPTS = 3
-"""How often a call is made that was read back and had not taken effect."""
+"""How often a call is made that was read back and had not taken effect, or whose service recognizes
+its key and has not answered."""

@@ -136,7 +136,7 @@ def returned(state: TurnState, fact: ToolReturned) -> TurnState:
         outcome = ToolOutcome.UNKNOWN  # the service may have refused it because of the earlier one
         content += AFTER_EARLIER.format(place=_place(earlier))
     if outcome is ToolOutcome.UNKNOWN:
-        return _doubted(state, call, content, output)
+        return _doubted(state, call, content, output, has_no_answer=output.is_unknown)
     if outcome is ToolOutcome.DONE:
         state = _noted(state, call, "done", output, content)
     return steps.give(state, fact.key, content, outcome, output.media)
@@ -152,7 +152,7 @@ def lost(state: TurnState, fact: ToolLost) -> TurnState:
         if fact.loss is Loss.CANCELLED:  # the turn ends, or its time is up
             state = _noted(state, call, "unknown", Doubt(reason=content))
             return steps.give(state, fact.key, content, ToolOutcome.UNKNOWN)
-        return _doubted(state, call, content)
+        return _doubted(state, call, content, has_no_answer=fact.loss is Loss.TIMED_OUT)
     return steps.lose(state, fact.key, fact.loss, fact.message)
 
 
@@ -222,10 +222,14 @@ def _found_note(state: TurnState, doubt: Doubt, found: Verification) -> str:
 
 def _absent(state: TurnState, call: _EffectCall, doubt: Doubt) -> TurnState:
     """Make a call that has not taken effect, if it may be made; otherwise say so."""
-    attempts = state.attempts.count(call.key.step, call.key.call)
-    if doubt.is_earlier or (call.may_repeat and attempts + 1 < limits.EFFECT_ATTEMPTS):
+    if doubt.is_earlier or _may_be_made_again(state, call):
         return _again(state, call, doubt, is_lost=not doubt.is_earlier)
     return steps.give(state, call.key, doubt.reason + ABSENT, ToolOutcome.FAILED)
+
+
+def _may_be_made_again(state: TurnState, call: _EffectCall) -> bool:
+    attempts = state.attempts.count(call.key.step, call.key.call)
+    return call.may_repeat and attempts + 1 < limits.EFFECT_ATTEMPTS
 
 
 def _again(state: TurnState, call: _EffectCall, doubt: Doubt, *, is_lost: bool) -> TurnState:
@@ -238,9 +242,18 @@ def _again(state: TurnState, call: _EffectCall, doubt: Doubt, *, is_lost: bool) 
 
 
 def _doubted(
-    state: TurnState, call: _EffectCall, reason: str, output: ToolOutput | None = None
+    state: TurnState,
+    call: _EffectCall,
+    reason: str,
+    output: ToolOutput | None = None,
+    *,
+    has_no_answer: bool,
 ) -> TurnState:
-    """Begin to find out what became of a call, if its tool can; otherwise it remains unknown."""
+    """Begin to find out what became of a call, if its tool can; otherwise it remains unknown.
+
+    A service that recognizes the key is asked again if it `has_no_answer` given: it has the effect
+    once, and answers then.
+    """
     doubt = Doubt(reason=reason)
     if output is not None:
         doubt = Doubt(reason=reason, effect_key=output.effect_key, same_as=output.same_as)
@@ -248,6 +261,8 @@ def _doubted(
         state = _noted(state, call, "unknown", doubt)
         if call.effect.verifies:
             return _in_doubt(state, call, doubt)
+        if has_no_answer and call.effect.has_key and _may_be_made_again(state, call):
+            return _again(state, call, doubt, is_lost=True)
     return _unknown(state, call, doubt, reason)
 
 

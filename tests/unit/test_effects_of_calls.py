@@ -147,7 +147,8 @@ def test_error_after_an_earlier_call_with_the_same_effect_is_unknown() -> None:
     refused = ToolOutput(
         content="409 already paid", is_error=True, effect_key="k" * 32, same_as=(":1:c1",)
     )
-    state = after(agent, ToolReturned(ToolKey(1, 1), unknown), asks(2, "c2"))
+    lost = [ToolReturned(ToolKey(1, 1, attempt), unknown) for attempt in (1, 2, 3)]
+    state = after(agent, *lost, asks(2, "c2"))
 
     state = fold([ToolReturned(ToolKey(2, 1), refused)], state)
 

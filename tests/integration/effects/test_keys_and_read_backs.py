@@ -209,13 +209,39 @@ async def test_second_call_after_an_unknown_one_is_not_made_without_a_read_back(
 @pytest.mark.accepts("T48")
 async def test_second_call_reaches_a_service_that_recognizes_its_key(run: Run, bank: Bank) -> None:
     """The tool says so with `idempotent=True`. What it returns settles the first call."""
-    bank.loses, bank.is_idempotent = 1, True
+    bank.loses, bank.is_idempotent = 3, True
 
     report = await report_of(run, payer(bank, idempotent=True), pays(), pays())
 
-    assert (len(bank.ledger), bank.attempts) == (1, [1, 1])
+    assert (len(bank.ledger), bank.attempts) == (1, [1, 2, 3, 1])
     assert [outcome for outcome, _ in results(report)] == [ToolOutcome.UNKNOWN, ToolOutcome.DONE]
     assert report.unsettled == ()
+
+
+@pytest.mark.accepts("T64")
+async def test_service_that_recognizes_the_key_is_asked_again(run: Run, bank: Bank) -> None:
+    """The model does not hear of the lost answer, and the payment is made once."""
+    bank.loses, bank.is_idempotent = 2, True
+
+    report = await report_of(run, payer(bank, idempotent=True), pays())
+
+    assert (len(bank.ledger), bank.attempts) == (1, [1, 2, 3])
+    assert results(report) == [(ToolOutcome.DONE, "paid i-1")]
+    assert report.unsettled == ()
+
+
+@pytest.mark.accepts("T64")
+@pytest.mark.parametrize("options", [{}, {"effect": None, "idempotent": True}], ids=["once", "key"])
+async def test_call_without_such_a_key_is_not_made_again(
+    run: Run, bank: Bank, options: dict[str, Any]
+) -> None:
+    """A tool that may not be repeated, and one whose key is that of the call."""
+    bank.loses = 1
+
+    report = await report_of(run, payer(bank, **options), pays())
+
+    assert bank.attempts == [1]
+    assert results(report)[0][0] is ToolOutcome.UNKNOWN
 
 
 @pytest.mark.accepts("T49")

@@ -278,8 +278,8 @@ class ReadableTurn(Generic[T]):
     async def effects(self) -> tuple[EffectRecord, ...]:
         """Return what is known of the effects of its calls and of its delegates' calls.
 
-        Only calls of tools with options about their effects are known. What was taken back since
-        has the status `undone`.
+        Only calls of tools with options about their effects are known, also those that were made
+        before the turn was reset. What was taken back since has the status `undone`.
 
         Raises:
             TurnNotFoundError: The history is gone.

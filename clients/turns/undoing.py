@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.common import Priority
 
@@ -12,26 +13,32 @@ from perdure import errors
 from perdure.clients.reading.recorded import runs_of, state_of
 from perdure.clients.turns.starting import Started, Starter
 from perdure.temporal import access, settlements
-from perdure.temporal.histories.runs import describe_last
+from perdure.temporal.histories import resets
+from perdure.temporal.histories.fetching import first_event
+from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.temporal.priorities import inherited
 from perdure.turn import effects, undo
 from perdure.turn.effect_values import Undo
 from perdure.turn.state import TurnState
-from perdure.values.effects import EffectRecord
+from perdure.values.effects import EffectRecord, latest
 
 
 class _Found(NamedTuple):
-    """A turn whose effects are to be taken back, as it is now."""
+    """A turn whose effects are to be taken back, as it is now.
+
+    `before` has the effects of the runs that it was reset from.
+    """
 
     turn_id: str
     state: TurnState
     task_queue: str
     order: Priority
+    before: Sequence[EffectRecord]
 
     @property
     def records(self) -> tuple[EffectRecord, ...]:
         """What is known of its effects and those of its delegates, in their order."""
-        known = effects.gathered_so_far(self.state)
+        known = latest((*self.before, *effects.gathered_so_far(self.state)))
         return tuple(record.in_turn(self.turn_id) for record in known)
 
 
@@ -113,9 +120,21 @@ async def _known(
 async def _found(client: Client, turn_id: str, run_id: str) -> _Found:
     with access.TURN.asking(turn_id):
         described = await describe_last(client, turn_id, run_id, retry=True)
+        before = await _before_resets(client, described)
     info = described.workflow_execution_info
     state = await state_of(client, turn_id, info.execution.run_id)
-    return _Found(turn_id, state, info.task_queue, inherited(info.priority))
+    return _Found(turn_id, state, info.task_queue, inherited(info.priority), before)
+
+
+async def _before_resets(
+    client: Client, described: DescribeWorkflowExecutionResponse
+) -> list[EffectRecord]:
+    turn_id = described.workflow_execution_info.execution.workflow_id
+    records: list[EffectRecord] = []
+    for run_id in await runs_up_to(client, described):
+        if resets.is_reset(await first_event(client, turn_id, run_id), run_id):
+            records += await resets.effects_before(client, turn_id, run_id)
+    return records
 
 
 def _of_call(found: _Found, call: EffectRecord | str) -> EffectRecord:

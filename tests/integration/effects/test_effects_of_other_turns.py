@@ -269,8 +269,10 @@ async def test_turn_that_is_reset_does_not_pay_again(runtime: Runtime, bank: Ban
         await turn.result()
         again = await reset(client, turn, task_ends(await client.history(turn))[0])
         report = await again.result()
+        [known] = await again.effects()
 
     assert len(bank.ledger) == 1
+    assert (known.status, known.step, known.result) == ("done", 1, "paid i-1")
     assert results(report) == [
         (
             ToolOutcome.DONE,

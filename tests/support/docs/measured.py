@@ -36,10 +36,8 @@ loop makes such a key by hand. `read back`: services ignore keys, and the tool h
 Nothing reaches all EPISODES: in `outage` (12) the service never does anything, and without keys
 nobody can prevent that a request which is delivered twice takes effect twice (7). So the ceiling
 is 131 with keys, and 124 without. A request that takes effect after the time to settle is not found
-(`timeout_late_tail`). Times are divided by 30. The two cores were shared with much other work, so
-models and read-backs were slow, and found more of what is late than they would have otherwise:
-`careful` read back after three seconds instead of at once, and the delays of `timeout_late_tail`
-allow 118 for `read back` on a quiet machine.
+(`timeout_late_tail`). Times are divided by 30. The rows of the loop and of Perdure were measured on
+two quiet cores; `careful` and `timeout_late_tail` depend on how fast a model reads back.
 """
 _BY_MODE = """
 Exactly-once success by mode:
@@ -61,11 +59,12 @@ times, and its call counts as one without a result, which denies nothing. There 
 error, so that all behaviours are the same, and only blind was run; *denied, but done* are calls
 with a second effect that no result mentions. An error that ends the run is no claim of the model.
 
-Perdure leaves an error of a tool to the model, also where a key makes a repeat safe. So with `tell`
-more is done where a framework repeats the call with its key; with Perdure, the tool itself would
-have to. What `careful` finds depends on how soon it reads back, since an effect may be late, or
-listed a second later, and these rows were measured at another hour than those of Perdure, on the
-same busy machine: compare the other behaviours. No process was killed here.
+Perdure repeats a call with its key where no answer came, and leaves an error that the service has
+answered, such as 429 or 503, to the model. So with `tell` more is done where a framework repeats
+the call after any error; with Perdure, the tool itself would have to. What `careful` finds depends
+on how soon it reads back, since an effect may be late, or listed a second later. These rows were
+measured on a busy machine, and those of Perdure on a quiet one: compare the other behaviours. No
+process was killed here.
 
 How each could look better:
 

@@ -279,7 +279,7 @@ PLANTED = (
         "if chosen else (self.named, self.agent)",
         "if chosen else (self.agent, self.agent)",
         ("limits of the caller hold",),
-        seeds=50,
+        seeds=200,
         kind="session",
     ),
     Planted(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from temporalio import activity
 from temporalio.client import Client
 
-from perdure.temporal.histories import resets
+from perdure.temporal import resets
 from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.histories.runs import run_before
 from perdure.temporal.recent import Recent

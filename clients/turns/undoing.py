@@ -12,8 +12,7 @@ from temporalio.common import Priority
 from perdure import errors
 from perdure.clients.reading.recorded import runs_of, state_of
 from perdure.clients.turns.starting import Started, Starter
-from perdure.temporal import access, settlements
-from perdure.temporal.histories import resets
+from perdure.temporal import access, resets, settlements
 from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.temporal.priorities import inherited

@@ -229,29 +229,38 @@ class ToolActivities:
         if held_back is not None:
             return held_back
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
-        try:
-            effect = self.recognized(item, run, run_id)
-        except Exception as error:  # noqa: BLE001 - it is code of the tool
-            log_raised(f"effect= of tool {name!r} raised {raised(error)}", error)
-            return error_result(f"{name} was not called: its effect= failed: {described(error)}")
-        if effect.undoing:
-            return error_result(
-                f"{name}: this call was not made. {effect.undoing} has the same effect, which is"
-                " being taken back. Make the call again when that is over."
-            )
-        known = effect.known_before(item)
-        if known is not None:
-            return ToolOutput(
-                content=effect.settled or self._before_reset.result_of(run_id, effect.same),
-                is_error=known != "done",
-                known=known,
-                is_settled=bool(effect.settled),
-                **effect.fields,
-            )
+        effect = self._effect_of(item, run, run_id)
+        if isinstance(effect, ToolOutput):
+            return effect
         if item.context_parameter:
             arguments[item.context_parameter] = self.context(run, info, name, effect.service_key)
         lacks_deps = bool(item.context_parameter) and not self._loop.has_lifespan
         return _Ready(item, arguments, run, info.started_time, stated, lacks_deps, effect)
+
+    def _effect_of(self, item: Tool, run: ToolRun, run_id: str) -> Recognized | ToolOutput:
+        """Recognize the effect of a call; a result means that the call is not made."""
+        try:
+            effect = self.recognized(item, run, run_id)
+        except Exception as error:  # noqa: BLE001 - it is code of the tool
+            log_raised(f"effect= of tool {item.name!r} raised {raised(error)}", error)
+            return error_result(
+                f"{item.name} was not called: its effect= failed: {described(error)}"
+            )
+        if effect.undoing:
+            return error_result(
+                f"{item.name}: this call was not made. {effect.undoing} has the same effect, which"
+                " is being taken back. Make the call again when that is over."
+            )
+        known = effect.known_before(item)
+        if known is None:
+            return effect
+        return ToolOutput(
+            content=effect.settled or self._before_reset.result_of(run_id, effect.same),
+            is_error=known != "done",
+            known=known,
+            is_settled=bool(effect.settled),
+            **effect.fields,
+        )
 
     async def learn(self, client: Client, run: ToolRun) -> None:
         """Read what this turn does not know of the effect of a call, before it is made.

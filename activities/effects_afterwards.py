@@ -1,7 +1,7 @@
-"""What became of effects after a turn has recorded that nobody knows.
+"""What became of effects after a turn has recorded them.
 
-A person may say so when the turn has gone on, or is over. A call with the same effect is recognized
-by the record, and what was said is looked up then.
+A person may say later what became of a call of unknown outcome, or take back what was done. A call
+with the same effect is recognized by the record, and looked up then.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EffectNow:
 class EffectsAfterwards:
     """Looks up what became of effects that a worker has recognized. Thread-safe.
 
-    Only what was found is remembered, since a person may say it at any time.
+    What can still change is looked up again each time, since a person may act at any time.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from perdure.clients.gateway.rest.turns import TurnReference
 from perdure.values.effects import EffectRecord
 
 
-class Effects(Value):
+class EffectList(Value):
     """What is known of the effects of a turn's calls and its delegates' calls, in their order."""
 
     effects: tuple[EffectRecord, ...]
@@ -28,9 +28,9 @@ class UndoCall(Body):
 
 
 @operation("GET", "/v1/turns/{id:path}/effects", may="read")
-async def list_effects(call: Call) -> Effects:
+async def list_effects(call: Call) -> EffectList:
     """List what is known of the effects of a turn, also what was taken back since its end."""
-    return Effects(effects=await call.client.turn(call.id).effects())
+    return EffectList(effects=await call.client.turn(call.id).effects())
 
 
 @operation("POST", "/v1/turns/{id:path}/undo", may="decide")

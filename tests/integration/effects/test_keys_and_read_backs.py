@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, ToolOutcome, errors
+from perdure import Agent, ToolContext, ToolOutcome, errors, tool
 from perdure.agents.tools import Tool
 from perdure.clients import Turn
 from perdure.testing import ScriptedModel, call, calls, says
@@ -228,6 +228,25 @@ async def test_service_that_recognizes_the_key_is_asked_again(run: Run, bank: Ba
     assert (len(bank.ledger), bank.attempts) == (1, [1, 2, 3])
     assert results(report) == [(ToolOutcome.DONE, "paid i-1")]
     assert report.unsettled == ()
+
+
+@pytest.mark.accepts("T64")
+async def test_service_is_asked_again_after_the_time_of_the_tool_is_up(run: Run) -> None:
+    """Temporal stops the call; the second one has the same key."""
+    keys: list[str] = []
+
+    @tool(effect=["invoice"], idempotent=True, timeout=timedelta(seconds=0.5))
+    async def pay(invoice: str, amount: int, ctx: ToolContext[Any]) -> str:
+        keys.append(ctx.effect_key)
+        if len(keys) == 1:
+            await asyncio.sleep(60)
+        return f"paid {invoice}"
+
+    report = await report_of(run, pay, pays())
+
+    assert len(keys) == 2
+    assert len({*keys}) == 1
+    assert results(report) == [(ToolOutcome.DONE, "paid i-1")]
 
 
 @pytest.mark.accepts("T64")

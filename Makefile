@@ -22,7 +22,7 @@ SEEDS ?= 1000
 simulate: $(READY)    ## turns, sessions and batches of random agents on a simulated server, with all that may happen to them; make simulate SEEDS=10000
 	@$(BIN)/python -m perdure.testing.simulation --seeds $(SEEDS) --workers $(WORKERS) $(ARGS)
 
-simulate-all: $(READY)  ## every order of a small turn, with kills at any point; some minutes
+simulate-all: $(READY)  ## every order of a small turn, with kills at any point; a minute
 	@$(BIN)/python -m perdure.testing.simulation.exhaustive $(ARGS)
 
 proof: $(READY)       ## the tables of docs/proof.md, made again in half an hour; what each stage printed is kept in proof/. ARGS=--long for a night

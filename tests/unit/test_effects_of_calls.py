@@ -139,6 +139,20 @@ def test_call_that_a_cancel_has_stopped_is_unknown_at_once() -> None:
     assert effects.known(not_run) == ()
 
 
+@pytest.mark.accepts("T64")
+def test_call_that_an_operator_has_ended_is_not_made_again() -> None:
+    """Unlike one whose time was up: nobody wanted that one to end."""
+    agent = payer(is_idempotent=True)
+    timed_out = after(agent, lost(Loss.TIMED_OUT))
+    ended = after(agent, lost(Loss.BY_OPERATOR))
+
+    [again] = moves_at_once(timed_out, agent)
+
+    assert isinstance(again, Act)
+    assert again.key == ToolKey(1, 1, 2)
+    assert result_of(ended).outcome is ToolOutcome.UNKNOWN
+
+
 @pytest.mark.accepts("T48")
 def test_error_after_an_earlier_call_with_the_same_effect_is_unknown() -> None:
     """The service may refuse the second call because of the first: `409 already paid`."""

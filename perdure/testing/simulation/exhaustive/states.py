@@ -80,12 +80,15 @@ class States:
         return made.digest()
 
     def _kept(self, run: SimulatedRun, number: Number) -> tuple[object, ...]:
-        """Return what the server keeps of a run besides its history."""
+        """Return what the server keeps of a run besides its history.
+
+        The updates are in their order, in which a task hands over those that wait.
+        """
         updates = [(one.id, one.answer.name, one.is_sent) for one in run.updates.values()]
         return (
             *(run.begun.run_id, run.stage.name, run.attempt, number(run.seen), run.closed),
             *(run.core is None, run.signals, run.is_cancelled),
-            sorted(updates),
+            updates,
             sorted(map(self.described, run.activities.values())),
             sorted(map(number, run.timers)),
             sorted(map(number, run.children)),

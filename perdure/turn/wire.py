@@ -252,9 +252,9 @@ class AgentCall(Wire):
     The task is in history already, and only a factory reads it. `extra` has the further fields of
     the turn's requests; vendors charge more for some of them. `model_retry` is the policy of the
     turn, for every agent that it is handed over to. `inherited` has the tools inherited
-    from the turns above. `on_done` is the URL of the turn's webhook, which the worker may refuse.
-    With `handed_to`, that agent is resolved, with the rules of `agent`. With `undoes`, the agent
-    has one tool, that which takes calls of this tool back.
+    from the turns above. `on_done` and `on_wait` are the URLs of the turn's webhooks, which the
+    worker may refuse. With `handed_to`, that agent is resolved, with the rules of `agent`. With
+    `undoes`, the agent has one tool, that which takes calls of this tool back.
     """
 
     agent: str
@@ -264,6 +264,7 @@ class AgentCall(Wire):
     model_retry: ModelRetryPolicy | None = None
     inherited: tuple[InheritedTool, ...] = ()
     on_done: str | None = None
+    on_wait: str | None = Field(default=None, exclude_if=not_)
     handed_to: str | None = None
     undoes: str = Field(default="", exclude_if=not_)
 

@@ -145,6 +145,7 @@ PUBLIC = {
         "TurnEntry",
         "TurnStatus",
         "Wait",
+        "WebhookDelivery",
     ],
     perdure.clients.gateway: [
         "A2AAgent",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -194,8 +195,8 @@ def test_a_field_with_a_new_name_has_it_in_the_next_call() -> None:
     assert PAY.original(record) == PAYMENT
 
 
-def job(behaviour: Behaviour = Behaviour.CAREFUL) -> Job:
-    return Job(KEY, behaviour, Case(PAY, Fault.TIMEOUT_POST), "http://127.0.0.1:1")
+def job(behaviour: Behaviour = Behaviour.CAREFUL, *, port: int = 1, kill: str = "") -> Job:
+    return Job(KEY, behaviour, PAY, port, kill)
 
 
 async def test_model_of_other_frameworks_moves_like_the_one_of_perdure() -> None:
@@ -203,11 +204,11 @@ async def test_model_of_other_frameworks_moves_like_the_one_of_perdure() -> None
     asked = job()
 
     first = await asked.next_move([])
-    lost = Seen(first.call_id, failure("RemoteProtocolError", "no answer"))
+    lost = Seen(first.call_id, WRITE_TOOL, failure("RemoteProtocolError", "no answer"))
     second = await asked.next_move([lost])
-    nothing = Seen(second.call_id, json.dumps({"made": [], "missing": [PAYMENT]}))
+    nothing = Seen(second.call_id, FIND_TOOL, json.dumps({"made": [], "missing": [PAYMENT]}))
     third = await asked.next_move([lost, nothing])
-    last = await asked.next_move([lost, nothing, Seen(third.call_id, "{}")])
+    last = await asked.next_move([lost, nothing, Seen(third.call_id, WRITE_TOOL, "{}")])
 
     assert [first.tool, second.tool, third.tool] == [WRITE_TOOL, FIND_TOOL, WRITE_TOOL]
     assert json.loads(json.loads(first.arguments)["records"]) == [PAYMENT]
@@ -242,7 +243,20 @@ def test_other_frameworks_repeat_and_name_what_they_can_know(
 
     assert may_repeat(error) is repeats
     assert ("is unknown" in text) is is_unknown
-    assert Seen("call_0", text).is_error
+    assert Seen("call_0", WRITE_TOOL, text).is_error
+
+
+async def test_model_of_a_process_that_took_over_needs_only_what_is_shown() -> None:
+    """The name of a job says all of it, so nothing has to be remembered."""
+    asked = job(kill="in")
+    first = await asked.next_move([])
+    lost = Seen(first.call_id, WRITE_TOOL, failure("TimeoutError", "activity StartToClose timeout"))
+
+    taken_over = Job.of(asked.name)
+
+    assert taken_over == replace(asked, asked={}, results=())
+    assert await taken_over.next_move([lost]) == await asked.next_move([lost])
+    assert "/" not in asked.name  # it names a file
 
 
 def test_every_row_of_other_frameworks_says_what_is_set() -> None:

@@ -16,7 +16,7 @@ class Finding:
     Attributes:
         fault: What went wrong.
         mended: The commit of the mend, and the statement that shows it.
-        planted: The name of the fault in `PLANTED` or `NOT_FOUND`; empty if it is not planted.
+        planted: The name of the fault in `PLANTED`; empty if it is not planted.
         reason: Why the simulator does not find it; empty if it does.
     """
 

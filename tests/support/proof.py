@@ -161,7 +161,9 @@ FEATURES = {
 }
 """The columns, by their keys."""
 
-SIMULATED = names("plain delegate parallel handoff session fork resume carry batch reset effects")
+SIMULATED = names(
+    "plain delegate parallel handoff session fork resume carry batch reset effects undo"
+)
 """The features that the simulator has."""
 
 OWN_TURN = no("a fork is a turn of its own")
@@ -271,7 +273,7 @@ PROMISES = (
             "undo": by("T59 T61"),
             "supervisor": by("T52 T58"),
         },
-        ("effects once", "results are true"),
+        ("effects once", "results are true", "effects are taken back once"),
     ),
     Promise(
         "refused text leaves by no door",

@@ -13,10 +13,11 @@ from perdure.agents.agent import Agent
 from perdure.agents.delegates import Delegate
 from perdure.agents.handoffs import Handoff
 from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrail, Timeout
+from perdure.agents.observers import Observer
 from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
 from perdure.agents.tools import tool
 from perdure.session.wire import SessionRequest
-from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.choices import BESIDE, Choices
 from perdure.testing.simulation.payments import TOOLS
 from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL
 from perdure.turn.wire import TurnRequest
@@ -88,7 +89,7 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
         model=choices.pick(("model:first", "model:first", two)),
         description=f"the {name} one",
         instructions="Do it.",
-        tools=[write, look, send, *(TOOLS if choices.below(3, beside=True) == 2 else ())],
+        tools=[write, look, send, *(TOOLS if _pays(choices) else ())],
         max_iterations=choices.pick((25, 25, 3, 6)),
         budget=some_budget(choices, times=_times(choices, bool(others))),
         on_exhausted=on_exhausted,
@@ -105,6 +106,11 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
     )
 
 
+def _pays(choices: Choices) -> bool:
+    """Return whether an agent has the tools with effect keys."""
+    return choices.below(3, beside=BESIDE) == 2 or choices.pays_often
+
+
 def _others(
     choices: Choices, others: Sequence[str]
 ) -> tuple[tuple[Delegate, ...], tuple[Handoff, ...]]:
@@ -116,7 +122,9 @@ def _others(
 
 def _times(choices: Choices, in_team: bool) -> int:
     """Return how many times the budget of a single agent one has."""
-    return _TEAM if in_team and choices.all_features else 1
+    if not in_team or not choices.all_features:
+        return 1
+    return choices.pick((_TEAM, _TEAM, 1), beside="bills")
 
 
 def _delegate(choices: Choices, name: str) -> Delegate:
@@ -160,7 +168,7 @@ def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
 
 def some_url(choices: Choices) -> str | None:
     """Return the URL of a webhook, which the worker may refuse; mostly none."""
-    return (*(None,) * 9, URL, URL, REFUSED_URL)[choices.below(12, beside=True)]
+    return (*(None,) * 9, URL, URL, REFUSED_URL)[choices.below(12, beside=BESIDE)]
 
 
 def has_no_canary(report: AgentReport) -> bool:
@@ -171,6 +179,14 @@ def has_no_canary(report: AgentReport) -> bool:
 def is_short(task: Task) -> bool:
     """Accept every task and message of a simulation."""
     return len(str(task.content)) < 10_000
+
+
+def that_undo(choices: Choices, agents: Sequence[Agent[Any]]) -> list[Agent[Any]]:
+    """Return agents of which some take back what they did, if they end without an answer."""
+    return [
+        replace(agent, on_failure="undo") if choices.happens(2, beside="undo") else agent
+        for agent in agents
+    ]
 
 
 class Passing(Middleware):
@@ -199,7 +215,15 @@ def some_guarded_agents(choices: Choices) -> list[Agent[Any]]:
         [InputGuardrail(is_short)],
         [Timeout(timedelta(seconds=200)), guard, Passing()],
     ]
-    return [replace(agent, middleware=choices.pick(stages)) for agent in some_agents(choices)]
+    observers = [[], [], [Observer()]]
+    return [
+        replace(
+            agent,
+            middleware=choices.pick(stages),
+            observers=choices.pick(observers, beside="observers"),
+        )
+        for agent in some_agents(choices)
+    ]
 
 
 def some_session(choices: Choices, agents: Sequence[Agent[Any]]) -> SessionRequest:

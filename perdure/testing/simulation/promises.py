@@ -171,10 +171,13 @@ def updates_are_answered(simulated: Simulated) -> None:
     """An update that was accepted is completed, in the run that has accepted it.
 
     One that adds to the budget may be left open by the end of the turn, but not by a run that the
-    turn continues after, or by a batch. A run that was reset or terminated answers nothing.
+    turn continues after, or by a batch. A run that was reset or terminated answers nothing. The
+    workflow task in which a turn or a session continues as new has no answer, which the server
+    could lose; a batch knows in its next run which additions it has made.
     """
     for run in simulated.server.runs:
         accepted: set[str] = set()
+        last_answer = ""
         for event in run.history.events:
             content = attributes(event)
             if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
@@ -185,8 +188,13 @@ def updates_are_answered(simulated: Simulated) -> None:
                     accepted.add(content.protocol_instance_id)
             elif name_of(event) == "WORKFLOW_EXECUTION_UPDATE_COMPLETED":
                 accepted.discard(content.meta.update_id)
+                last_answer = content.meta.update_id
+            elif name_of(event) == "WORKFLOW_TASK_COMPLETED":
+                last_answer = ""
         if accepted and run.closed not in ("", "WORKFLOW_EXECUTION_TERMINATED"):
             raise BrokenError("updates are answered", f"never completed: {sorted(accepted)}", run)
+        if last_answer and _goes_on(run) and run.begun.type != BATCH:
+            raise BrokenError("updates are answered", f"may be lost: {last_answer}", run)
 
 
 def nothing_is_stuck(simulated: Simulated) -> None:

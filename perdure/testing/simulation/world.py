@@ -16,7 +16,7 @@ from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
 from perdure.delivery.webhook import Notification, WebhookMessage
 from perdure.errors import PerdureError
-from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.choices import BESIDE, Choices
 from perdure.testing.simulation.payments import Payments
 from perdure.testing.simulation.server.runs import Activity
 from perdure.turn.effect_values import Verification
@@ -48,6 +48,7 @@ ASIDE = "aside"
 """The beginning of the words that guarded delegates say beside their calls."""
 
 _ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
+_AMOUNTS = ('{"a": 1}', '{"a": 1}', '{"a": 4}')
 _STATUSES = (200, 204, 200, 500, 429, 500, 503, 404, 410, 302)
 """The statuses with which receivers of webhooks answer."""
 _FAILURES: tuple[Callable[[], PerdureError], ...] = (
@@ -121,7 +122,9 @@ class SimulatedWorld:
             by that word. Its guardrail has not seen it.
     """
 
-    def __init__(self, choices: Choices, *, notes_messages: bool = False) -> None:
+    def __init__(
+        self, choices: Choices, *, notes_messages: bool = False, bills_most: bool = False
+    ) -> None:
         self.spent: dict[str, SimulatedBill] = {}
         self.effects: list[ToolEffect] = []
         self.received: list[ReceivedMessage] = []
@@ -132,6 +135,7 @@ class SimulatedWorld:
         self._notes_messages = notes_messages
         self.payments = Payments(choices)
         self._choices = choices
+        self._bills_most = bills_most
 
     def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
         """Return the answer of a model, and bill it.
@@ -187,7 +191,7 @@ class SimulatedWorld:
         name = run.tool or activity.type
         tool = agent.tool(name) if agent else None
         if effect_key:
-            return self.payments.make(activity, effect_key)
+            return self.payments.make(activity, run, effect_key)
         may_repeat, only_reads = bool(tool and tool.is_idempotent), bool(tool and tool.is_read_only)
         self.effects.append(ToolEffect(activity, run.call_id, may_repeat, name, only_reads))
         if self._choices.happens(20):
@@ -214,6 +218,8 @@ class SimulatedWorld:
         most_output = request.options.max_output_tokens or limits.OUTPUT_TOKENS
         most = held.tokens if held is not None and held.tokens else most_output + 1000
         most_input = max(most - most_output, 0)
+        if self._bills_most:
+            return Usage(input_tokens=most_input, output_tokens=most_output)
         return Usage(
             input_tokens=min(self._choices.pick((20, 300, 900, most_input)), most_input),
             output_tokens=min(self._choices.pick((5, 0, 50, 400, most_output)), most_output),
@@ -235,6 +241,8 @@ class SimulatedWorld:
                 return self._in_form(agent, [self._to_others(agent)])
             case _:
                 count = self._choices.pick((1, 1, 2, 3))
+                if self._choices.pays_often:
+                    count = self._choices.pick((3, 2, 4), beside="pays often")
                 return self._in_form(agent, [self._call(agent) for _ in range(count)])
 
     def _refused(self, agent: AgentDefinition, first_run: str) -> str:
@@ -250,7 +258,7 @@ class SimulatedWorld:
 
         With the last answer of a turn, which may call nothing, its guardrail sees them.
         """
-        if self._choices.below(2, beside=True) == 0:
+        if self._choices.below(2, beside=BESIDE) == 0:
             return ()
         key = parse_key(activity.key)
         if isinstance(key, ModelKey) and key.is_last:
@@ -263,9 +271,14 @@ class SimulatedWorld:
         name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))
         if agent.tool("pay") is not None:
             names = (name, name, "pay", "pay", "order", "mail")
-            name = names[self._choices.below(len(names), beside=True)]
+            name = names[self._choices.below(len(names), beside=BESIDE)]
+        if self._choices.pays_often and agent.tool("pay") is not None:
+            name = self._choices.pick(("pay", "pay", "order", "mail"), beside="pays often")
         call_id = self._choices.pick(("", "", "", "c1", "call_1_1"))
-        return ToolCall(id=call_id, name=name, arguments=self._choices.pick(_ARGUMENTS))
+        arguments = self._choices.pick(_ARGUMENTS)
+        if self._choices.pays_often:  # the same effect comes again
+            arguments = self._choices.pick(_AMOUNTS, beside="pays often")
+        return ToolCall(id=call_id, name=name, arguments=arguments)
 
     def _to_others(self, agent: AgentDefinition) -> ToolCall:
         if agent.handoffs and self._choices.happens(2):

@@ -33,6 +33,7 @@ class OpenChoices(Choices):
     """
 
     all_features = False
+    pays_often = False
 
     def __init__(self, branch: Branch, kills: int, detours: int | None) -> None:
         super().__init__(0, ())
@@ -40,7 +41,7 @@ class OpenChoices(Choices):
         self.detours = detours
         self._branch = branch
 
-    def below(self, count: int, *, beside: bool = False) -> int:
+    def below(self, count: int, *, beside: str = "") -> int:
         """Return 0: what a seed draws does not happen."""
         return 0
 

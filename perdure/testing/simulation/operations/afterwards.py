@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 from temporalio.client import Client
@@ -26,6 +27,7 @@ from perdure.values.reports import UnsettledCall
 
 _AFTERWARDS = "afterwards"
 _PAUSES_S = (60, 10, 150)
+_SOON_S = (1, 0, 5)
 _SURE_S = SETTLED.total_seconds()
 """So long after a loss, no attempt has its effect any more, and people look into the ledger."""
 
@@ -50,7 +52,8 @@ class Afterwards:
         self._people = people
         self._payments = payments
         self._asked: set[tuple[str, int, str]] = set()
-        self._left = server.choices.pick((0, 2, 6), beside=_AFTERWARDS)
+        pays_often = server.choices.pays_often
+        self._left = server.choices.pick((2, 0, 6), beside=_AFTERWARDS) if pays_often else 0
         server.on_event.append(self._watch)
         self._later()
 
@@ -61,25 +64,26 @@ class Afterwards:
             self._server.clock.later(pause_s, self._act)
 
     def _watch(self, run: SimulatedRun) -> None:
-        """Look after a turn that takes an effect back."""
-        if len(run.history) == 1 and run.begun.type == TURN and run.takes_back:
+        """Look after a turn that takes an effect back, and see what has become unknown."""
+        if run.begun.type != TURN:
+            return
+        if len(run.history) == 1 and run.takes_back:
             self._server.counts["effects to take back"] += 1
             self._people.come_back()
+        for call in self._lost_of(run) if run.read.effects else ():
+            self._asked.add((run.id, call.step, call.call_id))
+            if self._server.choices.happens(2, beside=_AFTERWARDS):
+                pause_s = self._server.choices.pick(_SOON_S, beside=_AFTERWARDS)
+                self._server.clock.later(pause_s, partial(self._settle, run, call))
 
     def _act(self) -> None:
-        """Settle a call, or take back what a turn has done that is over."""
+        """Take back what a turn has done that is over."""
         turns = {run.id: run for run in self._server.runs if run.begun.type == TURN}
-        calls = [(run, call) for run in turns.values() for call in self._lost_of(run)]
-        if calls:
-            run, call = self._server.choices.pick(calls, beside=_AFTERWARDS)
-            self._asked.add((run.id, call.step, call.call_id))
-            self._server.clock.later(_SURE_S, lambda: self._settle(run, call))
-        else:
-            over = [run for run in turns.values() if run.closed and run.read.effects]
-            if over:
-                run = self._server.choices.pick(over, beside=_AFTERWARDS)
-                with contextlib.suppress(errors.PerdureError):
-                    self._loop.run(self._undo(run))
+        over = [run for run in turns.values() if run.closed and run.read.effects]
+        if over:
+            run = self._server.choices.pick(over, beside=_AFTERWARDS)
+            with contextlib.suppress(errors.PerdureError):
+                self._loop.run(self._undo(run))
         self._later()
 
     def _lost_of(self, run: SimulatedRun) -> list[UnsettledCall]:
@@ -94,14 +98,21 @@ class Afterwards:
             and (run.id, call.step, call.call_id) not in self._asked
         ]
 
-    def _settle(self, run: SimulatedRun, call: UnsettledCall) -> None:
-        """Say what the ledger of the service has, unless it is known meanwhile."""
+    def _settle(self, run: SimulatedRun, call: UnsettledCall, *, is_sure: bool = False) -> None:
+        """Say what the ledger of the service has, unless it is known meanwhile.
+
+        What is not there may still come, until some time has passed.
+        """
         last = self._server.last_run_of(run.id)
         if last is None or last.begun.first_run_id != run.begun.first_run_id or last.base:
             return
         if call not in unsettled.made(last.read):
             return
         is_there = self._payments.has_made(run.id, call.step, call.call_id)
+        if not is_there and not is_sure:
+            again = partial(self._settle, run, call, is_sure=True)
+            self._server.clock.later(_SURE_S, again)
+            return
         made = settling.MadeCall(call, is_known=call not in tuple(unsettled.calls(last.read)))
         settlement: Any = "done" if is_there else "absent"
         said = settling.decision(made, settlement, "it was looked up by hand", "somebody")

@@ -182,8 +182,14 @@ class SimulatedRun:
 
     @property
     def is_delegate(self) -> bool:
-        """Whether it is a turn that another turn has started."""
-        return self.parent is not None and self.parent[0].begun.type == TURN
+        """Whether it is a turn that works for another turn."""
+        is_turn = self.begun.type == TURN and not self.takes_back
+        return is_turn and self.parent is not None and self.parent[0].begun.type == TURN
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether it is a turn that takes back the effect of a call."""
+        return self.read.request is not None and self.read.request.undo is not None
 
     @property
     def unanswered(self) -> list[Update]:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from perdure.agents.skills import Skill
     from perdure.agents.tool_context import OutcomeUnknown, ToolContext
     from perdure.agents.tools import Tool, Toolbox, ToolResolver, tool
+    from perdure.agents.waiting import waiting
     from perdure.values.budgets import Budget
     from perdure.values.messages import (
         AssistantMessage,
@@ -140,6 +141,7 @@ else:
             "perdure.values.tasks": ["Context", "Task", "TurnInfo"],
             "perdure.agents.tool_context": ["OutcomeUnknown", "ToolContext"],
             "perdure.agents.tools": ["Tool", "Toolbox", "ToolResolver", "tool"],
+            "perdure.agents.waiting": ["waiting"],
         },
     )
 
@@ -194,4 +196,5 @@ __all__ = [
     "Usage",
     "UserMessage",
     "tool",
+    "waiting",
 ]

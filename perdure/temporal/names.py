@@ -131,6 +131,12 @@ STEER = "steer"
 Its id is the id of the message. A session sends the same as a signal, with the id in it.
 """
 
+EMIT = "emit"
+"""The update that sends an event to the running turn: `Emit`, without result.
+
+Its id is the id of the event.
+"""
+
 MEMO = "perdure"
 """The memo field with the description of a turn and of its end."""
 

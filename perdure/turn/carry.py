@@ -37,6 +37,7 @@ from perdure.turn.snapshot import (
     TokenRecord,
 )
 from perdure.turn.state import TurnState
+from perdure.turn.wait_values import CallWait
 from perdure.turn.wire import Origin, Preceding
 from perdure.values.messages import (
     AssistantMessage,
@@ -173,6 +174,7 @@ def _snapshot(state: TurnState, carried: Carried, handed_at: int) -> Snapshot:
         handed_at=handed_at,
         effects=state.effects,
         unsettled=unsettled.places(state)[-limits.KNOWN_EFFECTS :],
+        events=state.events,
     )
 
 
@@ -208,6 +210,7 @@ def _open_record(step: OpenStep) -> OpenRecord:
         answer=step.answer and step.answer.model_copy(update={"message": _NO_MESSAGE}),
         gates=tuple(call.gate for call in step.calls),
         doubts=_doubts(step),
+        waits=_waits(step),
         decisions=step.decisions,
         objections=step.objections,
         tried=step.tried,
@@ -220,6 +223,11 @@ def _open_record(step: OpenStep) -> OpenRecord:
 def _doubts(step: OpenStep) -> tuple[Doubt | None, ...]:
     doubts = tuple(call.doubt for call in step.calls)
     return doubts if any(doubts) else ()
+
+
+def _waits(step: OpenStep) -> tuple[CallWait | None, ...]:
+    waits = tuple(call.wait for call in step.calls)
+    return waits if any(waits) else ()
 
 
 def _attempts_record(attempts: Attempts) -> AttemptsRecord:

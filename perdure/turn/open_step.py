@@ -12,6 +12,7 @@ from perdure.turn.effect_values import Doubt
 from perdure.turn.facts import CallFailed
 from perdure.turn.keys import CarryKey, ToolKey
 from perdure.turn.ledger import Bill
+from perdure.turn.wait_values import CallWait
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.messages import ToolCall, ToolResult
@@ -25,13 +26,14 @@ class OpenCall:
     """A call of the open step: what the model asked for, its approval, and its result.
 
     `result` is None until the call has a result. `doubt` is set while it is found out what became
-    of the call.
+    of the call. `wait` is set once the call waits, for a tool that waits.
     """
 
     call: ToolCall
     gate: Gate = OPEN
     result: ToolResult | None = None
     doubt: Doubt | None = None
+    wait: CallWait | None = None
 
     @property
     def edited(self) -> ToolCall:

@@ -163,6 +163,7 @@ def _restore(state: TurnState, carried: Carried) -> TurnState:
         children=carried.children,
         effects=snapshot.effects,
         inbox=snapshot.inbox,
+        events=snapshot.events,
         waiting=snapshot.waiting,
         finishing=snapshot.finishing,
     )
@@ -211,10 +212,13 @@ def _open_step(
         message = next(each for each in reversed(messages) if isinstance(each, AssistantMessage))
         answer = answer.model_copy(update={"message": message})
         by_call = {result.call_id: result for result in results}
-        doubts = record.doubts or (None,) * len(record.gates)
+        nothing = (None,) * len(record.gates)
+        doubts, waits = record.doubts or nothing, record.waits or nothing
         calls = tuple(
-            OpenCall(call, gate, by_call.get(call.id), doubt)
-            for call, gate, doubt in zip(message.calls, record.gates, doubts, strict=False)
+            OpenCall(call, gate, by_call.get(call.id), doubt, wait)
+            for call, gate, doubt, wait in zip(
+                message.calls, record.gates, doubts, waits, strict=False
+            )
         )
     return OpenStep(
         answer=answer,

@@ -433,6 +433,14 @@ class Steer(Wire):
     parts: UserParts = ()
 
 
+class Emit(Wire):
+    """An event to the running turn. Its id is the id of the update; `body` is JSON text."""
+
+    name: str
+    body: str = ""
+    by: str | None = None
+
+
 class Resume(Wire):
     """Lets a turn that waits for a provider ask its model again. `by` is who asks."""
 

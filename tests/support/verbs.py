@@ -63,6 +63,7 @@ WRITES: dict[str, dict[str, Verb]] = {
         "cancel": lambda turn: turn.cancel("no longer needed"),
         "add_budget": lambda turn: turn.add_budget(iterations=1),
         "steer": lambda turn: turn.steer("hello"),
+        "emit": lambda turn: turn.emit("built"),
         "fork": lambda turn: turn.fork(say="again"),
         "resume": lambda turn: turn.resume(),
     },

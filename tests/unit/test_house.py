@@ -103,6 +103,7 @@ PUBLIC = {
             "Usage",
             "UserMessage",
             "tool",
+            "waiting",
         ],
     ],
     perdure.clients: [
@@ -184,6 +185,7 @@ PUBLIC = {
         "ChildTold",
         "Decided",
         "Decision",
+        "Emitted",
         "Fact",
         "HandedOver",
         "HandoffKey",

@@ -42,6 +42,7 @@ def lazy_exports(
 
 
 if TYPE_CHECKING:
+    from perdure.activities.toolboxes.waiting import waiting
     from perdure.agents.agent import Agent
     from perdure.agents.delegates import Delegate
     from perdure.agents.handoffs import Handoff
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from perdure.agents.skills import Skill
     from perdure.agents.tool_context import OutcomeUnknown, ToolContext
     from perdure.agents.tools import Tool, Toolbox, ToolResolver, tool
-    from perdure.agents.waiting import waiting
     from perdure.values.budgets import Budget
     from perdure.values.messages import (
         AssistantMessage,
@@ -141,7 +141,7 @@ else:
             "perdure.values.tasks": ["Context", "Task", "TurnInfo"],
             "perdure.agents.tool_context": ["OutcomeUnknown", "ToolContext"],
             "perdure.agents.tools": ["Tool", "Toolbox", "ToolResolver", "tool"],
-            "perdure.agents.waiting": ["waiting"],
+            "perdure.activities.toolboxes.waiting": ["waiting"],
         },
     )
 

@@ -118,6 +118,11 @@ KEPT_EVENTS_BYTES = 256 * 1024
 EVENT_BYTES = 48 * 1024
 """The size of the body of one event, which is the result of a call."""
 
+REMINDERS = 10
+"""The number of reminders of a session that are not due yet."""
+REMINDER_BYTES = 4 * 1024
+"""The size of the text of a reminder."""
+
 UNREAD_MESSAGES = 20
 """The number of messages to a running turn that its model has not read yet, ..."""
 UNREAD_BYTES = 256 * 1024

@@ -218,6 +218,7 @@ def define(
     handoffs: Sequence[PinnedHandoff] = (),
     inherited: Sequence[tuple[InheritedTool, Tool]] = (),
     model_retry: ModelRetryPolicy | None = None,
+    in_session: bool = False,
 ) -> AgentDefinition:
     """Return the definition of `agent` with its models resolved and priced.
 
@@ -227,14 +228,19 @@ def define(
     the tools that a turn may call: others are not offered, and names that the agent lacks are
     looked up with its resolver. `inherited` are the tools of the turns above it; the agent's own
     tools come first, and override inherited tools of the same name. `model_retry` is the policy of
-    the turn, instead of the agent's own.
+    the turn, instead of the agent's own. `in_session` tells whether the turn belongs to a session,
+    which some tools need.
 
     Raises:
         DuplicateToolError: Two tools have the same name.
         ToolResolverError: The resolver failed.
         ConfigurationError: The signature of a tool cannot be described.
     """
-    own_tools = tuple(define_tool(item, activity_of(item)) for item in offered(agent, allowed))
+    own_tools = tuple(
+        define_tool(item, activity_of(item))
+        for item in offered(agent, allowed)
+        if in_session or not item.needs_session
+    )
     tools = (
         *own_tools,
         *_delegation(agent, delegates, allowed),

@@ -93,6 +93,7 @@ class Tool(Generic[P, R]):
     """A function with a name, a description and a schema. Calling it calls the function."""
 
     wait: PinnedWait | None = None  # of a tool that the turn performs itself
+    needs_session: bool = False  # only turns of sessions are offered it
 
     @keywords.shows(ToolOptions, _DEFAULTS)
     def __init__(
@@ -317,6 +318,7 @@ class Tool(Generic[P, R]):
             function, name=name, description=self._given_description, **self._options
         )
         made._stated, made.wait = self._stated, self.wait
+        made.needs_session = self.needs_session
         return made
 
     def __repr__(self) -> str:

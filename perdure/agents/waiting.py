@@ -1,12 +1,12 @@
-"""The toolbox with which an agent waits: for a time, or for an event."""
+"""The tools with which an agent waits: for a time, or for an event."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from perdure import errors, limits, validation
-from perdure.agents.tools import Tool, Toolbox
+from perdure import errors
+from perdure.agents.tools import Tool
 from perdure.agents.waits import Action, PinnedWait
 
 _WAIT = (
@@ -25,19 +25,8 @@ _NOTE = {
 }
 
 
-def waiting(*, longest: timedelta = limits.LONGEST_WAIT) -> Toolbox:
-    """Return a toolbox named "waiting" with the tools `wait` and `wait_for`.
-
-    The turn itself waits: no worker holds the call. The time counts towards the time budget of the
-    turn.
-
-    Args:
-        longest: The longest wait of a call; the default is a day.
-
-    Raises:
-        ConfigurationError: `longest` is not a time, or longer than ten years.
-    """
-    validation.check("waiting", {"longest": longest}, {"longest": validation.Time})
+def wait_tools(longest: timedelta) -> tuple[Tool[..., Any], ...]:
+    """Return the tools `wait` and `wait_for`, with the longest wait of a call."""
     seconds = {"type": "number", "description": "How long, in seconds."}
     moment = {
         "type": "string",
@@ -50,12 +39,9 @@ def waiting(*, longest: timedelta = limits.LONGEST_WAIT) -> Toolbox:
     }
     for_a_time = {"seconds": seconds, "until": moment, "note": _NOTE}
     for_an_event = {"event": event, "timeout": timeout, "note": _NOTE}
-    return Toolbox(
-        "waiting",
-        [
-            _tool("wait", _WAIT, longest, for_a_time),
-            _tool("wait_for", _WAIT_FOR, longest, for_an_event),
-        ],
+    return (
+        _tool("wait", _WAIT, longest, for_a_time),
+        _tool("wait_for", _WAIT_FOR, longest, for_an_event),
     )
 
 

@@ -265,6 +265,7 @@ class AgentCall(Wire):
     on_done: str | None = None
     handed_to: str | None = None
     undoes: str = Field(default="", exclude_if=not_)
+    in_session: bool = Field(default=False, exclude_if=not_)
 
 
 class ModelCall(Wire):

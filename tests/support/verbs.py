@@ -70,6 +70,7 @@ WRITES: dict[str, dict[str, Verb]] = {
     "session": {
         "say": lambda session: session.say("hello"),
         "interrupt": lambda session: session.interrupt(),
+        "forget_reminder": lambda session: session.forget_reminder("a reminder"),
         "unqueue": lambda session: session.unqueue("a message"),
         "resume": lambda session: session.resume(),
         "add_budget": lambda session: session.add_budget(Budget(usd=1)),

@@ -417,4 +417,5 @@ def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> Ag
         model_retry=request.model_retry,
         inherited=request.lineage.tools if request.lineage else (),
         undoes=request.undo.record.tool if request.undo else "",
+        in_session=request.session is not None,
     )

@@ -16,6 +16,7 @@ from perdure.testing.simulation import (
     caller_promises,
     payment_promises,
     session_promises,
+    wait_promises,
 )
 from perdure.testing.simulation.observations import (
     Simulated,
@@ -234,6 +235,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     refused_text_leaves_by_no_door,
     *batch_promises.AT_THE_END,
     *payment_promises.AT_THE_END,
+    *wait_promises.AT_THE_END,
 )
 """The checks of a whole simulation."""
 

@@ -419,12 +419,15 @@ async def test_wait_that_needs_approval(runtime: Runtime) -> None:
 def test_function_of_the_tool_is_for_a_turn_alone() -> None:
     """Called by itself it says so; the tools keep what they are under another name."""
     box = waiting(longest=DAY).prefixed("my_")
+    waits = [(item.name, item.wait.action) for item in box.tools if item.wait]
 
     with pytest.raises(errors.ConfigurationError, match="only a turn can wait"):
         box.tools[0]()
-    assert [(item.name, item.wait and item.wait.action) for item in box.tools] == [
-        ("my_wait", "wait"),
-        ("my_wait_for", "wait_for"),
+    assert waits == [("my_wait", "wait"), ("my_wait_for", "wait_for")]
+    assert [item.name for item in box.tools if item.needs_session] == [
+        "my_remind",
+        "my_reminders",
+        "my_forget_reminder",
     ]
     with pytest.raises(errors.ConfigurationError, match="longest"):
         waiting(longest=timedelta())

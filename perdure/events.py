@@ -19,7 +19,6 @@ from perdure.turn.facts import (
     Fact,
     HandedOver,
     HookEnded,
-    Loss,
     ModelAnswered,
     PolicyAnswered,
     Resumed,
@@ -47,6 +46,7 @@ from perdure.turn.keys import (
     parse_key,
 )
 from perdure.values.approvals import Decision, PendingApproval
+from perdure.values.losses import Loss
 
 __all__ = [
     "AgentKey",

@@ -15,6 +15,7 @@ from perdure.turn.ledger import Bill
 from perdure.turn.wait_values import CallWait
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
+from perdure.values.losses import CallLoss
 from perdure.values.messages import ToolCall, ToolResult
 from perdure.values.reports import Tried
 
@@ -26,13 +27,15 @@ class OpenCall:
     """A call of the open step: what the model asked for, its approval, and its result.
 
     `result` is None until the call has a result. `doubt` is set while it is found out what became
-    of the call. `wait` is set once the call waits, for a tool that waits.
+    of the call. `loss` says how the answer of its last attempt was lost, if it was. `wait` is set
+    once the call waits, for a tool that waits.
     """
 
     call: ToolCall
     gate: Gate = OPEN
     result: ToolResult | None = None
     doubt: Doubt | None = None
+    loss: CallLoss | None = None
     wait: CallWait | None = None
 
     @property

@@ -212,13 +212,18 @@ def _open_step(
         message = next(each for each in reversed(messages) if isinstance(each, AssistantMessage))
         answer = answer.model_copy(update={"message": message})
         by_call = {result.call_id: result for result in results}
-        nothing = (None,) * len(record.gates)
-        doubts, waits = record.doubts or nothing, record.waits or nothing
+        none = (None,) * len(record.gates)
+        of_calls = zip(
+            message.calls,
+            record.gates,
+            record.doubts or none,
+            record.losses or none,
+            record.waits or none,
+            strict=False,
+        )
         calls = tuple(
-            OpenCall(call, gate, by_call.get(call.id), doubt, wait)
-            for call, gate, doubt, wait in zip(
-                message.calls, record.gates, doubts, waits, strict=False
-            )
+            OpenCall(call, gate, by_call.get(call.id), doubt, loss, wait)
+            for call, gate, doubt, loss, wait in of_calls
         )
     return OpenStep(
         answer=answer,

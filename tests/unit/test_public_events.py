@@ -14,7 +14,6 @@ from perdure.turn.facts import (
     Decided,
     Emitted,
     Fact,
-    Loss,
     Resumed,
     Said,
     ToolLost,
@@ -23,6 +22,7 @@ from perdure.turn.facts import (
 from perdure.turn.keys import ToolKey
 from perdure.turn.wait_values import TurnEvent
 from perdure.values.approvals import Decision
+from perdure.values.losses import Loss
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 WORDS = "PRIVATE"

@@ -18,7 +18,15 @@ async def test_job_runs_for_a_week(perdure_server: str, tmp_path: Path) -> None:
     look = calls(call("error_rate", service="shop"))
     sleep = calls(call("wait", seconds=24 * 3600, note="the next look"))
     deployed = calls(call("wait_for", event="deployed", note="the deploy"))
-    model = ScriptedModel(deployed, *[look, sleep] * 7, says("The release is fine."), deployed)
+    remind = calls(call("remind", at="P1D", text="Look at release 42."))
+    model = ScriptedModel(
+        deployed,
+        *[look, sleep] * 7,
+        says("The release is fine."),
+        remind,
+        says("I will."),
+        deployed,
+    )
 
     # on the server that skips time
     async with Story(page("waiting"), tmp_path, perdure_server) as story:
@@ -31,6 +39,10 @@ async def test_job_runs_for_a_week(perdure_server: str, tmp_path: Path) -> None:
         await until(turn, WaitBegan, 2)
         await skip_time(client, turn, 7 * DAY + timedelta(hours=1))
         report = await turn.result()
+        session = client.session("chat-42", "releaser")
+        await (await session.say("Remind me.")).result()
+        printed = await story.prints((await story.defining("forget_all"))(session))
+        left = (await session.status()).reminders
         # for the command of the page, which runs at the end
         await until(await client.start("releaser", "Watch.", id="release-42"), WaitBegan)
 
@@ -39,3 +51,5 @@ async def test_job_runs_for_a_week(perdure_server: str, tmp_path: Path) -> None:
     assert results[0].endswith('{"version":"4.2"}')
     assert results[2].startswith("Waited 1 d, until ")
     assert report.duration > 7 * DAY
+    assert printed.endswith("Look at release 42.\n")
+    assert left == ()

@@ -157,12 +157,18 @@ FEATURES = {
         operations=names("list_effects"),
     ),
     "undo": Feature("undo", operations=names("undo_call")),
-    "waits": Feature("waits and events", facts=names("emitted"), operations=names("emit_event")),
+    "waits": Feature(
+        "waits and events",
+        facts=names("emitted reminder_set reminder_forgotten reminder_due"),
+        operations=names("emit_event forget_reminder"),
+    ),
     "supervisor": Feature("supervisor"),
 }
 """The columns, by their keys."""
 
-SIMULATED = names("plain delegate parallel handoff session fork resume carry batch reset effects")
+SIMULATED = names(
+    "plain delegate parallel handoff session fork resume carry batch reset effects waits"
+)
 """The features that the simulator has."""
 
 OWN_TURN = no("a fork is a turn of its own")
@@ -426,7 +432,7 @@ PROMISES = (
             "waits": by("W1 W2 W11 W17"),
             "supervisor": by("E23 P40"),
         },
-        ("waits are shown",),
+        ("waits are shown", "waits end once"),
     ),
     Promise(
         "fold is state",

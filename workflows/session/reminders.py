@@ -50,5 +50,7 @@ class Reminders:
         delay = max(reminder.at - workflow.now(), timedelta())
         await workflow.sleep(delay, summary=f"the reminder {reminder.id} is due")
         del self._timers[reminder.id]
+        if self._notes.state.closed is not None:
+            return  # the state names it
         workflow.upsert_memo({MEMO_REMINDER: reminder.id})
         self._notes.note(ReminderDue(reminder.id))

@@ -141,6 +141,7 @@ class Moves:
         if choice.delay and not await self._pause(move, agent):
             return
         key, board = move.key, self._board
+        waits.end_of_calls(board)  # the last answer does not wait for the calls
         has_waited = bool(choice.delay)
         if not key.is_last:  # before a last answer, the model reads no messages
             has_waited |= await self._pipeline.check_messages(agent)

@@ -12,13 +12,18 @@ from perdure import Agent, ToolMessage, limits, waiting
 from perdure.clients import Session
 from perdure.session.facts import ReminderDue, ReminderForgotten, ReminderSet, TurnBegan
 from perdure.session.state import fold
+from perdure.session.wire import Reminder, SessionRequest, SessionSnapshot
+from perdure.temporal.names import SESSION
+from perdure.temporal.payloads import pack
 from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, call, calls, says
+from perdure.worker import AgentWorker
 
 from ...conftest import RecordingClient, Runtime
+from ...support.carrying import continued
 from ...support.conversing import session_of
 from ...support.gateway.served import served
 from ...support.skipping import skip_time_in
-from ...support.spending import look
+from ...support.spending import look, queue
 
 
 def waiter(**fields: Any) -> Agent:
@@ -213,3 +218,24 @@ async def test_reminder_is_given_up_over_http(runtime: Runtime) -> None:
     assert reminder["text"] == "Look at the build."
     assert gone == [{"changed": True}, {"changed": False}]
     assert wrong.status_code == 422
+
+
+@pytest.mark.accepts("W36")
+async def test_reminder_goes_on_in_a_new_run_and_in_another_worker(perdure_server: str) -> None:
+    """It is due while no worker runs the session, and comes once there is one."""
+    reminder = Reminder(id="r", at=datetime.now(UTC) + timedelta(seconds=1), text="Look.")
+    snapshot = SessionSnapshot(
+        session=SessionRequest(agent="spender"), count=0, reminders=(reminder,)
+    )
+    model = ScriptedModel(says("one"))
+    async with queue(perdure_server) as work:
+        session = session_of(work.client)
+        await continued(work.client, session.id, pack(snapshot), kind=SESSION)
+        async with work.worker(AgentWorker(waiter()), ScriptedModel()):
+            before = await session.status()
+        async with work.worker(AgentWorker(waiter()), model):
+            report = await work.client.turn(await until_turns(session, 1)).result()
+            after = await session.wait()
+
+    assert before.reminders == (reminder,)
+    assert (report.output, after.reminders) == ("one", ())

@@ -73,7 +73,8 @@ def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
         {MEMO_WAIT: {"kind": shown.kind, "reason": shown.reason, **pending, **moments, **more}}
     )
     is_known = state.waiting is not None and state.waiting.kind == shown.kind == PROVIDER
-    if _has_attributes(state) and not is_known and not _shows_calls(state):
+    goes_on = is_known or (bool(shown.calls) and _shows_calls(state))
+    if _has_attributes(state) and not goes_on:
         workflow.upsert_search_attributes(
             search_attributes.in_state(search_attributes.state_of(shown.kind))
         )

@@ -56,8 +56,9 @@ async def test_event_is_the_result_of_the_call_that_waits_for_it(runtime: Runtim
         ("tested", None),
         ("built", "ci@example.com"),
     ]
-    assert end.public()["woken"][0]["event_id"] == event_id
-    assert end.public()["call_id"] == end.calls[0].id
+    shown: Any = end.public()
+    assert shown["woken"][0]["event_id"] == event_id
+    assert shown["call_id"] == end.calls[0].id
 
 
 @pytest.mark.accepts("W21")

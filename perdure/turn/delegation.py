@@ -59,9 +59,9 @@ def _scheduled(state: TurnState, fact: ChildScheduled) -> TurnState:
             if getattr(ledger.budget, name) is not None
         }
         lease = Spending(**{name: value for name, value in limited.items() if value is not None})
+    waiting = state.waiting if state.waiting and state.waiting.is_of_calls else None
     child = Child(fact.key, fact.turn_id, fact.request, lease)
     ledger = ledger.hold(str(fact.key), lease)
-    waiting = state.waiting if state.waiting and state.waiting.is_of_calls else None
     state = replace(
         state,
         children=(*state.children, child),

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ async def test_wait_of_a_killed_worker_goes_on_in_another(tell: Tell) -> None:
     """Killed while one call waits and another runs: that one is made again during the wait, and the
     wait ends once, at its time.
     """
-    waits = {"name": "wait", "arguments": {"seconds": 25, "note": "the build"}}
+    waits: Any = {"name": "wait", "arguments": {"seconds": 25, "note": "the build"}}
     story = await tell(asks(waits, use("fetch", "one", first_s=60)), says("done"))
     story.app = "tests.support.e2e.app:make_waiting"
     worker = await story.worker()

@@ -108,7 +108,7 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
 def _some_tools(choices: Choices) -> tuple[Tool[..., Any], ...]:
     """Return tools whose effects have keys, and tools that wait; often none."""
     with_keys = TOOLS if choices.below(3, beside=True) == 2 else ()
-    return (*with_keys, *(WAITS if choices.below(4, beside=True) == 3 else ()))
+    return (*with_keys, *(WAITS if choices.has_waits else ()))
 
 
 def _others(

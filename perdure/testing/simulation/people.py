@@ -170,7 +170,7 @@ class People:
     def _emit(self, run: SimulatedRun) -> None:
         """Send one of the events that its model may wait for; mostly none."""
         names = ("", "", "", "built", "tested")
-        if name := names[self._choices.below(len(names), beside=True)]:
+        if name := names[self._choices.about_waits(len(names))]:
             self._send(run, EMIT, Emit(name=name, body="1"))
 
     def _pause_s(self, root: SimulatedRun | None) -> float:
@@ -179,7 +179,7 @@ class People:
         waiting = root.read.waiting if root is not None else None
         if waiting is None or waiting.since is None or waiting.until is None:
             return pause_s
-        is_long = waiting.is_of_calls and self._choices.below(2, beside=True) == 1
+        is_long = waiting.is_of_calls and self._choices.about_waits(2) == 1
         return (waiting.until - waiting.since).total_seconds() + 1 if is_long else pause_s
 
     def _decide(self, run: SimulatedRun) -> None:

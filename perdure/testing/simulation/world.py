@@ -271,7 +271,7 @@ class SimulatedWorld:
         return (Text(text=aside),)
 
     def _call(self, agent: AgentDefinition) -> ToolCall:
-        if agent.tool("wait") is not None and self._choices.below(3, beside=True) == 2:
+        if agent.tool("wait") is not None and self._choices.about_waits(3) == 2:
             return _wait(self._choices)
         name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))
         if agent.tool("pay") is not None:
@@ -308,10 +308,10 @@ class SimulatedWorld:
 
 def _wait(choices: Choices) -> ToolCall:
     """Return a call that waits, some of them for what cannot be."""
-    name = ("wait", "wait_for")[choices.below(2, beside=True)]
+    name = ("wait", "wait_for")[choices.about_waits(2)]
     some = _WAITS[name]
-    seconds = some[choices.below(len(some), beside=True)]
-    event = _EVENTS[choices.below(len(_EVENTS), beside=True)]
+    seconds = some[choices.about_waits(len(some))]
+    event = _EVENTS[choices.about_waits(len(_EVENTS))]
     values = f'"seconds": {seconds}' if name == "wait" else f'"event": "{event}"'
     timeout = f', "timeout": {seconds}' if name == "wait_for" else ""
     return ToolCall(id="", name=name, arguments=f'{{{values}{timeout}, "note": "n"}}')

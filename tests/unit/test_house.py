@@ -104,6 +104,7 @@ PUBLIC = {
             "Usage",
             "UserMessage",
             "tool",
+            "waiting",
         ],
     ],
     perdure.clients: [
@@ -186,6 +187,7 @@ PUBLIC = {
         "ChildTold",
         "Decided",
         "Decision",
+        "Emitted",
         "Fact",
         "HandedOver",
         "HandoffKey",

@@ -45,6 +45,15 @@ class Choices:
         """Whether all agents have the tools with effect keys, and models mostly call these."""
         return self.all_features and self.happens(2, beside="pays often")
 
+    @functools.cached_property
+    def has_waits(self) -> bool:
+        """Whether models of the simulation may wait, as in a sixth of the simulations."""
+        return self._make(6, random.Random(f"{self._seed} waits 125")) == 5  # noqa: S311
+
+    def about_waits(self, count: int) -> int:
+        """Return a number from 0 to `count` - 1 for a wait or an event."""
+        return self.below(count, beside="waits")
+
     def below(self, count: int, *, beside: str = "") -> int:
         """Return a number from 0 to `count` - 1.
 

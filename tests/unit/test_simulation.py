@@ -66,7 +66,7 @@ FAULTS = {
 }
 
 
-MONTHS = (0,)
+MONTHS = (215,)
 """Seeds whose turn waits for a month, over a deploy."""
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from perdure.base import replace
 from perdure.temporal.names import ADD_BUDGET, BATCH, SESSION, TURN
 from perdure.testing.simulation import (
     batch_promises,
@@ -38,15 +39,19 @@ def fold_is_state(run: SimulatedRun) -> None:
     """The fold of the history is the state of the workflow.
 
     Every reader of a turn, and the model activity that sends its messages, relies on that. The
-    whole states are compared, field by field, with two exceptions. Of a cancellation, a reader
+    whole states are compared, field by field, with three exceptions. Of a cancellation, a reader
     knows at once, and the workflow notes it when what it cancels has ended. What is added to the
     budget of a delegate, the workflow notes when the turns above it have; until then, nothing is
-    compared, and neither is a session that stops because it was cancelled.
+    compared, and neither is a session that stops because it was cancelled. That calls are not
+    waited for any more is recorded with the end of the turn, which a reader sees after the check.
     """
     workflow: Any = run.core.instance.workflow if run.core else None
     board = getattr(workflow, "_board", None)
     if board is not None and not (run.parent is not None and _is_adding(run)):
-        _compare(run, board.state, run.read)
+        read = run.read
+        if run.is_closing and read.waiting is not None and read.waiting.is_of_calls:
+            read = replace(read, waiting=None)  # the event that shows the end of the turn says so
+        _compare(run, board.state, read)
     if run.begun.type == SESSION:
         state = getattr(workflow, "_state", None)
         if state is not None and not (run.is_cancelled and state.closed is not None):

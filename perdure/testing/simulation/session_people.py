@@ -91,7 +91,8 @@ class SessionPeople(People):
     def _steer_too_late(self) -> None:
         """Send two messages to a turn that is over."""
         session = self._server.run_of(self.workflow_id)
-        for _ in range(2) if session is not None else ():
+        if session is not None:
+            self._write(session, "steer")
             self._write(session, "steer")
 
     def _ask_while_recording(self) -> None:

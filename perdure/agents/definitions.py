@@ -18,6 +18,7 @@ from perdure.agents.effects import PinnedEffect
 from perdure.agents.handoffs import HAND_OVER, PinnedHandoff
 from perdure.agents.handoffs import tool as handoff_tool
 from perdure.agents.middleware import Logger, Middleware, Timeout
+from perdure.agents.questions import PinnedQuestion
 from perdure.agents.skills import LOAD_SKILL, Skill, joined
 from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import raised
@@ -51,7 +52,8 @@ class ToolDefinition(Wire):
     task, and `is_async`, that the function is async. `effect` has what the tool says about its
     effect, None if it says nothing. `undoes` is the tool whose calls it takes back, and
     `undone_defaults` has the arguments that calls of that tool may leave out. The tools of
-    delegation and `hand_over` have no activity: the turn runs them itself.
+    delegation, `hand_over`, and those that ask a person, with `asks`, have no activity: the turn
+    runs them itself.
     """
 
     name: str
@@ -72,6 +74,7 @@ class ToolDefinition(Wire):
     effect: PinnedEffect | None = None
     undoes: str = Field(default="", exclude_if=not_)
     undone_defaults: dict[str, JsonValue] = Field(default={}, exclude_if=not_)
+    asks: PinnedQuestion | None = Field(default=None, exclude_if=not_)
 
     @property
     def timeout(self) -> timedelta:
@@ -411,6 +414,9 @@ def resolved(agent: Agent[Any], name: str) -> Tool | None:
 
 def define_tool(item: Tool, activity: str) -> ToolDefinition:
     """Return the definition of one tool."""
+    if item.asks is not None:
+        made = _of_the_turn(item.name, item.description, item.arguments.schema, is_read_only=True)
+        return made.model_copy(update={"asks": item.asks})
     return ToolDefinition(
         name=item.name,
         description=item.description,

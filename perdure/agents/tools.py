@@ -40,6 +40,9 @@ from perdure.schemas import tool_arguments
 from perdure.validation import Converted, Must
 from perdure.values import keywords
 
+if TYPE_CHECKING:
+    from perdure.agents.questions import PinnedQuestion
+
 if TYPE_CHECKING:  # so that `Tool` alone is a tool of any function
     from typing_extensions import ParamSpec as DefaultingSpec
     from typing_extensions import TypeVar as Defaulting
@@ -89,7 +92,10 @@ _KINDS = {
 
 
 class Tool(Generic[P, R]):
-    """A function with a name, a description and a schema. Calling it calls the function."""
+    """A function with a name, a description and a schema. Calling it calls the function.
+
+    With `asks`, it is never called: the turn asks a person.
+    """
 
     @keywords.shows(ToolOptions, _DEFAULTS)
     def __init__(
@@ -127,6 +133,7 @@ class Tool(Generic[P, R]):
         self.undo = self._bound("undo")
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
+        self.asks: PinnedQuestion | None = None
         self._stated: tool_arguments.StatedArguments | None = None
         # the function's own attributes could have the names of ours
         functools.update_wrapper(self, function, updated=())
@@ -313,7 +320,7 @@ class Tool(Generic[P, R]):
         made: Tool[..., R] = Tool(
             function, name=name, description=self._given_description, **self._options
         )
-        made._stated = self._stated
+        made._stated, made.asks = self._stated, self.asks
         return made
 
     def __repr__(self) -> str:

@@ -106,7 +106,14 @@ def _of_updates(fact: Decided | BudgetAdded | Said | Resumed, include: frozenset
             yield "approve", decision.approve
             if decision.settlement is not None:
                 yield "settlement", decision.settlement
-            yield from _asked_for(include, arguments=decision.arguments, errors=decision.reason)
+            if decision.answer is not None:
+                yield "is_answer", True
+            yield from _asked_for(
+                include,
+                arguments=decision.arguments,
+                results=decision.answer,
+                errors=decision.reason,
+            )
             yield from _author(decision.by, include)
         case BudgetAdded(more, by, iterations):
             yield "more", more
@@ -191,10 +198,11 @@ def _call(call: ToolCall, include: frozenset[str]) -> dict[str, Any]:
 
 def _pending(approval: PendingApproval, include: frozenset[str]) -> dict[str, Any]:
     fields = {"call_id": approval.call_id, "tool": approval.tool, "expires_at": approval.expires_at}
-    unknown = {"is_unknown": True} if approval.is_unknown else {}
+    special = {"is_unknown": approval.is_unknown, "is_question": approval.is_question}
+    shown = {name: True for name, is_so in special.items() if is_so}
     why = approval.reason if approval.is_unknown else None
     private = _asked_for(include, arguments=approval.arguments, errors=why)
-    return {**fields, **unknown, **dict(private)}
+    return {**fields, **shown, **dict(private)}
 
 
 def _error(error: ErrorInfo | None, include: frozenset[str]) -> Shown:

@@ -12,7 +12,7 @@ import pytest
 from perdure import Agent, Outcome, errors
 from perdure.clients import Turn
 from perdure.errors import PerdureError
-from perdure.testing import ScriptedModel, call, calls, says
+from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.toolboxes import asking
 from perdure.turn.facts import WaitBegan
 from perdure.worker import AgentWorker
@@ -22,7 +22,9 @@ from ...support.approving import pending
 from ...support.delegating import app as delegating
 from ...support.delegating import delegate, researcher
 from ...support.long_turns import Carries, begin, filling, holding, reader, runs_of, until_run
+from ...support.receiver import Receiver
 from ...support.resets import reset, task_ends
+from ...support.scheduling import DAILY, existing, new_id
 from ...support.spending import app, queue, until
 
 ASK = calls(call("ask", question="Which?", options=["red", "green"], default="red"))
@@ -216,6 +218,52 @@ async def test_question_of_a_turn_that_was_reset_is_answered_with_its_token(
 
     assert before.token != after.token
     assert report.steps[0].results[0].content == "red"
+
+
+@pytest.mark.accepts("J19")
+async def test_webhook_tells_the_question(runtime: Runtime, receiver: Receiver) -> None:
+    """Its receiver answers with the token that it was told. Many long questions do not all fit."""
+    long = [call("ask", question="?" * 4_000, options=["red", "green"]) for _ in range(30)]
+    model = ScriptedModel(ASK, calls(*long), says("done"))
+    async with runtime(asker(), model=model) as client:
+        turn = await client.start("asker", "paint", on_wait=receiver.url("/waits"))
+        [hook] = await receiver.until("/waits")
+        [told] = hook.verified()["data"]["pending"]
+        await turn.answer(told["call_id"], "green", token=told["token"], by="anna")
+        [_, many] = await receiver.until("/waits", 2)
+        await turn.cancel()
+        with pytest.raises(errors.TurnCancelledError) as cancelled:
+            await turn.result()
+
+    assert told["is_question"]
+    assert told["question"]["options"] == ["red", "green"]
+    assert cancelled.value.report is not None
+    assert cancelled.value.report.steps[0].results[0].content == "green"
+    asked = [one.get("question") is not None for one in many.verified()["data"]["pending"]]
+    assert (len(asked), 10 < sum(asked) < 20) == (30, True)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("J17")
+async def test_turns_of_batches_and_schedules_ask(runtime: Runtime) -> None:
+    """They are on the same list, and are answered there."""
+    model = ByTask(
+        {name: ScriptedModel(ASK, says(f"{name} is painted")) for name in ("one", "two", "daily")}
+    )
+    async with runtime(asker(), model=model) as client:
+        batch = await client.start_batch(new_id("ask"), "asker", ["one", "two"])
+        daily = await client.create_schedule(new_id("ask"), "asker", "daily", **DAILY)
+        by_hand = await daily.run_now()
+        turn_ids = [f"{batch.id}/1", f"{batch.id}/2", (await existing(client, by_hand)).id]
+        for turn_id in turn_ids:
+            [waiting] = await pending(client.turn(turn_id))
+            await client.turn(turn_id).answer(waiting, "green", by="anna")
+        results = [one.output async for one in batch.results()]
+        report = await client.turn(turn_ids[2]).result()
+        await daily.delete()
+
+    assert sorted(results, key=str) == ["one is painted", "two is painted"]
+    assert (report.output, report.steps[0].results[0].content) == ("daily is painted", "green")
 
 
 @pytest.mark.accepts("J17")

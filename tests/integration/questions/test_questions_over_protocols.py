@@ -181,6 +181,7 @@ async def test_client_of_mcp_shows_the_question_to_its_user(runtime: Runtime, mo
     assert (outcome, decided) == (ToolOutcome.DONE, ["answered by anna@example.com"])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J12", "H44")
 @pytest.mark.parametrize(
     ("question", "answer", "content"),
@@ -212,6 +213,7 @@ async def test_question_that_is_no_flat_form_has_one_field(
     assert ended[:2] == (ToolOutcome.DONE, content)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J12", "H41")
 async def test_question_of_a_task_is_answered_by_the_user(runtime: Runtime) -> None:
     """Its form is an input request of the task."""
@@ -260,6 +262,7 @@ async def test_interrupt_of_agui_is_answered(runtime: Runtime) -> None:
     assert ended == (ToolOutcome.DONE, "red", ["answered by iris@example.com"])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J13", "H51")
 async def test_task_of_a2a_is_answered(runtime: Runtime) -> None:
     """Its message has the question and the schema; the same answer again changes nothing."""
@@ -293,6 +296,7 @@ async def test_task_of_a2a_is_answered(runtime: Runtime) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J13", "H21")
 async def test_response_has_the_question_and_takes_the_answer(runtime: Runtime) -> None:
     """In a field beside those of the protocol; an approval without it is refused."""

@@ -19,6 +19,7 @@ GROUPS = {
         "undo",
         "add-budget",
         "steer",
+        "emit",
         "fork",
         "resume",
         "cancel",

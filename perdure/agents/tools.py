@@ -36,6 +36,7 @@ from perdure import errors, limits, validation
 from perdure.agents import effects
 from perdure.agents.effects import EffectOptions, PinnedEffect
 from perdure.agents.tool_context import ToolContext
+from perdure.agents.waits import PinnedWait
 from perdure.schemas import tool_arguments
 from perdure.validation import Converted, Must
 from perdure.values import keywords
@@ -96,6 +97,9 @@ class Tool(Generic[P, R]):
 
     With `asks`, it is never called: the turn asks a person.
     """
+
+    wait: PinnedWait | None = None  # of a tool that the turn performs itself
+    needs_session: bool = False  # only turns of sessions are offered it
 
     @keywords.shows(ToolOptions, _DEFAULTS)
     def __init__(
@@ -320,7 +324,8 @@ class Tool(Generic[P, R]):
         made: Tool[..., R] = Tool(
             function, name=name, description=self._given_description, **self._options
         )
-        made._stated, made.asks = self._stated, self.asks
+        made._stated, made.wait, made.asks = self._stated, self.wait, self.asks
+        made.needs_session = self.needs_session
         return made
 
     def __repr__(self) -> str:

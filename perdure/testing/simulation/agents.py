@@ -15,6 +15,7 @@ from perdure.agents.handoffs import Handoff
 from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrail, Timeout
 from perdure.agents.observers import Observer
 from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
+from perdure.agents.questions import asking
 from perdure.agents.tools import Tool, tool
 from perdure.session.wire import SessionRequest
 from perdure.testing.simulation.choices import BESIDE, Choices
@@ -25,6 +26,9 @@ from perdure.values.budgets import Budget
 from perdure.values.options import RequestOptions
 from perdure.values.reports import AgentReport
 from perdure.values.tasks import Task
+
+ASKS = "questions"
+"""The sequence of which agents can ask."""
 
 NAMES = ("first", "second", "third")
 
@@ -90,6 +94,9 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
         description=f"the {name} one",
         instructions="Do it.",
         tools=[write, look, send, *_some_tools(choices)],
+        toolboxes=[asking(expires=timedelta(seconds=60))]
+        if choices.happens(4, beside=ASKS)
+        else (),
         max_iterations=choices.pick((25, 25, 3, 6)),
         budget=some_budget(choices, times=_times(choices, bool(others))),
         on_exhausted=on_exhausted,

@@ -145,3 +145,9 @@ class Payments:
 def amount_of(arguments: str) -> object:
     """Return the amount in the arguments of a call, which its effect depends on."""
     return json.loads(arguments or "{}").get("a", 0)
+
+
+def some_payment(choices: Choices) -> tuple[str, str]:
+    """Return the tool and the arguments of a call with an effect, which is often the same one."""
+    name = choices.pick(("pay", "pay", "order", "mail"), beside="pays often")
+    return name, choices.pick(('{"a": 1}', '{"a": 1}', '{"a": 4}'), beside="pays often")

@@ -19,7 +19,7 @@ from perdure.agents.waiting import wait_tools
 from perdure.delivery.webhook import Notification, WebhookMessage
 from perdure.errors import PerdureError
 from perdure.testing.simulation.choices import BESIDE, Choices
-from perdure.testing.simulation.payments import Payments
+from perdure.testing.simulation.payments import Payments, some_payment
 from perdure.testing.simulation.server.runs import Activity
 from perdure.turn.effect_values import Verification
 from perdure.turn.keys import ModelKey, parse_key
@@ -59,7 +59,14 @@ _WAITS = {
 }
 
 _ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
-_AMOUNTS = ('{"a": 1}', '{"a": 1}', '{"a": 4}')
+_FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+_QUESTIONS = (
+    '{"question": "which?"}',
+    '{"question": "which?", "options": ["red", "green"], "default": "green"}',
+    json.dumps({"question": "how many?", "schema": _FORM}),
+    '{"question": "which?", "expires_minutes": 0.05, "default": "red"}',
+    '{"question": "which?", "options": ["red"], "default": "blue"}',
+)
 _STATUSES = (200, 204, 200, 500, 429, 500, 503, 404, 410, 302)
 """The statuses with which receivers of webhooks answer."""
 _FAILURES: tuple[Callable[[], PerdureError], ...] = (
@@ -285,12 +292,12 @@ class SimulatedWorld:
         if agent.tool("pay") is not None:
             names = (name, name, "pay", "pay", "order", "mail")
             name = names[self._choices.below(len(names), beside=BESIDE)]
-        if self._choices.pays_often and agent.tool("pay") is not None:
-            name = self._choices.pick(("pay", "pay", "order", "mail"), beside="pays often")
         call_id = self._choices.pick(("", "", "", "c1", "call_1_1"))
         arguments = self._choices.pick(_ARGUMENTS)
-        if self._choices.pays_often:  # the same effect comes again
-            arguments = self._choices.pick(_AMOUNTS, beside="pays often")
+        if self._choices.pays_often and agent.tool("pay") is not None:
+            name, arguments = some_payment(self._choices)
+        if agent.tool("ask") is not None and self._choices.happens(2, beside="asks"):
+            name, arguments = "ask", self._choices.pick(_QUESTIONS, beside="asks")
         return ToolCall(id=call_id, name=name, arguments=arguments)
 
     def _to_others(self, agent: AgentDefinition) -> ToolCall:

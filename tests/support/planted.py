@@ -172,7 +172,8 @@ PLANTED = (
         '        if ended.error is not None and call.moment != "after":\n'
         "            raise errors.from_info(ended.error)",
         (FOLD, "refused text leaves by no door", "nothing raises"),
-        seeds=50,
+        seeds=100,
+        kind="session",
     ),
     Planted(
         "a session does not know which messages its earlier runs have taken in",

@@ -342,7 +342,7 @@ PLANTED = (
         "        if has_deadline and time_left is not None and time_left <= timedelta():",
         "        if has_deadline and not _is_last(key) and time_left == timedelta():",
         (FOLD,),
-        seeds=150,
+        seeds=500,
     ),
     Planted(
         "a delegate that leaves no summary is charged with nothing",

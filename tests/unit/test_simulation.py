@@ -396,7 +396,7 @@ def test_effects_are_taken_back_and_settled_afterwards() -> None:
 @pytest.mark.accepts("Y157")
 def test_last_answer_is_not_asked_for_when_its_time_is_up() -> None:
     """The pause before it and the deadline end in one workflow task: before, it was begun."""
-    made = simulate(143)
+    made = simulate(495)
 
     assert made.broken is None, made.story
 

@@ -64,7 +64,7 @@ FAULTS = {
 }
 
 
-MONTHS = (0,)
+MONTHS = (215, 369)
 """Seeds whose turn waits for a month, over a deploy."""
 
 

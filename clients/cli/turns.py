@@ -5,13 +5,12 @@ A command imports its modules when it runs, so that the help is quick.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perdure.clients.cli import options
-from perdure.clients.cli.common import Display, connected, sender
+from perdure.clients.cli.common import Display, connected, json_of, sender
 from perdure.clients.cli.exits import OUTCOMES
 from perdure.clients.cli.group import examples
 from perdure.clients.cli.resources import ResourceGroup, cancelled
@@ -395,16 +394,9 @@ async def emit(
     NAME is the name by which its model waits for it, and BODY what it holds, as JSON. Without a
     call that waits for it, the turn keeps it for a later one.
     """
-    from perdure import errors
     from perdure.text import word
 
-    try:
-        holds = None if body is None else json.loads(body)
-    except ValueError:
-        raise errors.InvalidRequestError(
-            f"the body is no JSON: {word(body or '')}; text is written as '\"text\"'"
-        ) from None
-    event_id = await turn.emit(name, holds, by=sender(by), **values)
+    event_id = await turn.emit(name, json_of(body), by=sender(by), **values)
     return {"event": event_id}, f"turn {word(turn.id)} has the event {word(name)}"
 
 

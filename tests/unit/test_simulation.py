@@ -152,7 +152,7 @@ def test_everything_happens_in_some_session() -> None:
 @pytest.mark.accepts("Y130", "Y131")
 def test_everything_happens_in_some_batch() -> None:
     """They have several parts and runs, are cancelled, raised and run again, and send webhooks."""
-    batches = [simulate(seed, kind="batch") for seed in range(12)]
+    batches = [simulate(seed, kind="batch") for seed in range(24)]
     runs = [run for made in batches for run in made.server.runs]
     happened = {name for made in batches for name, count in made.counts.items() if count}
     sent = {

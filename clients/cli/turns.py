@@ -170,10 +170,7 @@ def list_turns(client: AgentClient, **filters: Any) -> EntryTable[TurnEntry]:
 @options.json_lines("Print a line of JSON for each call, with all of its arguments.")
 @options.ONE_OR_ALL_QUEUES
 async def approvals(address: str | None, **values: Any) -> int:
-    """List, approve or deny the calls that wait for a person.
-
-    `perdure answer` answers those that are questions.
-    """
+    """List, approve or deny the calls that wait for a person; `perdure answer` answers."""
     from perdure.clients.cli.running.approvals import ApprovalOptions, decide
 
     return await decide(await connected(address), ApprovalOptions(address=address, **values))
@@ -192,16 +189,11 @@ async def answer(
 ) -> tuple[dict[str, Any], str]:
     """Answer a question that a model asks a person.
 
-    `perdure approvals` lists the questions of all turns, and with the id of a turn shows their
-    options or the fields of their form. `perdure approvals TURN --deny CALL` declines to answer.
+    `perdure approvals` lists the questions, and with `--deny` declines to answer.
     """
     from perdure.clients.cli.running.answers import give
-    from perdure.text import word
 
-    author = sender(by)
-    await give(turn, call, answer, author)
-    value = {"call_id": call.partition(":")[0], "decided": "answered", "by": author}
-    return value, f"call {word(call)} of turn {word(turn.id)} is answered"
+    return await give(turn, call, answer, sender(by))
 
 
 @turns.action(

@@ -570,7 +570,7 @@ class Surface:
 
 SURFACES = {
     "python": Surface("Python"),
-    "rest": Surface("REST", names("rest")),
+    "rest": Surface("REST", names("rest hooks")),
     "sse": Surface("SSE"),
     "responses": Surface("Responses", names("responses")),
     "agui": Surface("AG-UI", names("agui")),

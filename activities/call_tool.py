@@ -52,6 +52,7 @@ from perdure.text import clean, described, words_of
 from perdure.turn.effect_values import KnownEffect
 from perdure.turn.keys import ToolKey, VerifyKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
+from perdure.values.losses import CallLoss, Loss
 
 Handler = Callable[..., Any]
 
@@ -392,8 +393,8 @@ def _raised(ready: _Ready, error: BaseException) -> ToolOutput:
         log_raised(f"the {ready.what} raised {raised(error)}{hint}", error, level=logging.WARNING)
     if may_have_taken_effect(ready.tool, error):
         reason = words_of(error) if isinstance(error, OutcomeUnknown) else described(error)
+        loss = CallLoss.at(Loss.NO_ANSWER, ready.began)
         return unknown_result(
-            f"{ready.tool.name}: {reason}, after it was sent at {ready.began:%H:%M:%S} UTC; whether"
-            " it took effect is unknown"
+            f"{ready.tool.name}: {reason}{loss.after}; whether it took effect is unknown", loss
         )
     return error_result(f"{ready.tool.name} failed: {described(error)}{hint}")

@@ -80,15 +80,16 @@ class Agents:
         """Return the definition that a turn is pinned to.
 
         Raises:
-            WebhookRefusedError: This worker sends no webhooks to the turn's URL.
+            WebhookRefusedError: This worker sends no webhooks to a URL of the turn.
             UnknownAgentError: There is no agent of this name, or of a delegate's or handoff's.
             DuplicateToolError: Two of its tools have the same name.
             ToolResolverError: Its tool resolver failed.
             ConfigurationError: Its model, a tool or a skill is not set up, or an MCP server is
                 down.
         """
-        if call.on_done is not None:
-            self._webhooks.check(call.on_done)
+        for url in (call.on_done, call.on_wait):
+            if url is not None:
+                self._webhooks.check(url)
         definition = await self._defined(call)
         if call.handed_to is None:
             return definition

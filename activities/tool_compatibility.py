@@ -16,6 +16,7 @@ from perdure.agents.tools import Tool
 from perdure.agents.turn_rules import Approval
 from perdure.text import clean, clip, clip_recorded
 from perdure.turn.wire import Asking, ToolOutput, ToolRun
+from perdure.values.losses import CallLoss
 from perdure.values.messages import UNKNOWN_NOTE
 
 _SCHEMA_BYTES = 4 * 1024
@@ -27,10 +28,13 @@ def error_result(text: str) -> ToolOutput:
     return ToolOutput(content=clip_recorded(text, limits.TOOL_RESULT_BYTES), is_error=True)
 
 
-def unknown_result(text: str) -> ToolOutput:
-    """Return the result of a call that may have taken effect although it has no result."""
+def unknown_result(text: str, loss: CallLoss | None = None) -> ToolOutput:
+    """Return the result of a call that may have taken effect although it has no result.
+
+    `loss` says how its answer was lost, None if that of an attempt before was.
+    """
     content = clip_recorded(text, limits.TOOL_RESULT_BYTES - len(UNKNOWN_NOTE)) + UNKNOWN_NOTE
-    return ToolOutput(content=content, is_error=True, is_unknown=True)
+    return ToolOutput(content=content, is_error=True, is_unknown=True, loss=loss)
 
 
 def refused(run: ToolRun, item: Tool, reason: str) -> ToolOutput:

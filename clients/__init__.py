@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SessionStatus,
     )
     from perdure.clients.turns.changes import Change
+    from perdure.clients.turns.deliveries import WebhookDelivery
     from perdure.clients.turns.entries import TurnEntry
     from perdure.clients.turns.forks import Effect
     from perdure.clients.turns.handle import Turn
@@ -54,6 +55,7 @@ else:
                 "TaskState",
             ],
             "perdure.clients.turns.changes": ["Change"],
+            "perdure.clients.turns.deliveries": ["WebhookDelivery"],
             "perdure.clients.turns.entries": ["TurnEntry"],
             "perdure.clients.reading.events": ["CaughtUp", "Event"],
             "perdure.clients.turns.forks": ["Effect"],
@@ -120,4 +122,5 @@ __all__ = [
     "TurnEntry",
     "TurnStatus",
     "Wait",
+    "WebhookDelivery",
 ]

@@ -151,6 +151,8 @@ class AgentClient(Finder):
                 delegates.
             on_done: An https URL that gets a signed webhook when a turn is over, however it ends,
                 unless it is terminated. Its host has to be allowed by the workers.
+            on_wait: An https URL that gets a signed webhook each time that the turn, or a delegate,
+                waits for a person, for budget or for a provider. Its host has to be allowed, too.
             live: Whether `Turn.text` yields text while the model generates it. It has no other
                 effect.
             if_exists: What to do if a turn of this id exists, running or over: `attach` to it if

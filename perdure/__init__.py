@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from perdure.agents.tool_context import OutcomeUnknown, ToolContext
     from perdure.agents.tools import Tool, Toolbox, ToolResolver, tool
     from perdure.values.budgets import Budget
+    from perdure.values.losses import CallLoss, Loss
     from perdure.values.messages import (
         AssistantMessage,
         Media,
@@ -100,6 +101,7 @@ else:
             "perdure.agents.handoffs": ["Handoff"],
             "perdure.agents.mcp_effects": ["MCPEffect"],
             "perdure.agents.mcp_servers": ["MCPServer"],
+            "perdure.values.losses": ["CallLoss", "Loss"],
             "perdure.values.messages": [
                 "AssistantMessage",
                 "Media",
@@ -149,6 +151,7 @@ __all__ = [
     "Allow",
     "AssistantMessage",
     "Budget",
+    "CallLoss",
     "ChildReport",
     "Context",
     "Delegate",
@@ -157,6 +160,7 @@ __all__ = [
     "Handoff",
     "InputGuardrail",
     "Logger",
+    "Loss",
     "MCPEffect",
     "MCPServer",
     "Media",

@@ -18,7 +18,6 @@ from perdure.turn.facts import (
     Fact,
     HandedOver,
     HookEnded,
-    Loss,
     ModelAnswered,
     PolicyAnswered,
     Resumed,
@@ -46,6 +45,7 @@ from perdure.turn.keys import (
     parse_key,
 )
 from perdure.values.approvals import Decision, PendingApproval
+from perdure.values.losses import Loss
 
 __all__ = [
     "AgentKey",

@@ -11,6 +11,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp import Client, MCPError
@@ -28,6 +29,7 @@ from perdure.agents.mcp_servers import ListedTool, MCPServer
 from perdure.temporal import secrets
 from perdure.text import described, one_line
 from perdure.turn.wire import ToolOutput
+from perdure.values.losses import CallLoss, Loss
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -60,6 +62,10 @@ class ServerDownError(Exception):
 
 class AnswerLostError(ServerDownError):
     """A call was sent, and its answer is invalid, or the connection broke before it came."""
+
+    def __init__(self, message: str, loss: CallLoss) -> None:
+        super().__init__(message)
+        self.loss = loss
 
 
 class ServerRefusedError(Exception):
@@ -124,6 +130,7 @@ class ServerConnection:
         """
         async with self._used():
             client = await self._opened()
+            loss = CallLoss.at(Loss.NO_ANSWER, datetime.now(UTC))
             try:
                 output = output_of(
                     await self._stoppable(
@@ -135,14 +142,14 @@ class ServerConnection:
                 if not _is_closed(error):
                     raise ServerRefusedError(self._text_of(error)) from None
                 down = await self._down(
-                    "it ended during the call; whether it took effect is unknown"
+                    f"it ended during the call{loss.after}; whether it took effect is unknown"
                 )
-                raise AnswerLostError(str(down)) from None
+                raise AnswerLostError(str(down), loss) from None
             except Exception as error:  # noqa: BLE001 - from any library below; secrets are removed
                 down = await self._down(
-                    f"{self._text_of(error)}; whether it took effect is unknown"
+                    f"{self._text_of(error)}{loss.after}; whether it took effect is unknown"
                 )
-                raise AnswerLostError(str(down)) from None
+                raise AnswerLostError(str(down), loss) from None
 
     async def _stoppable(self, call: Coroutine[Any, Any, CallToolResult]) -> CallToolResult:
         """Await a call. Announcing a cancellation to the server may block, so that has a limit."""

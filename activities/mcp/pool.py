@@ -88,7 +88,7 @@ class Pool:
         except AnswerLostError as error:
             text = f"{name}: {error}"
             only_reads = server.trusted and tool is not None and tool.read_only
-            return _error(text) if only_reads else unknown_result(text)
+            return _error(text) if only_reads else unknown_result(text, error.loss)
         except ServerRefusedError as error:
             return _error(f"{name} failed: the MCP server {server.name!r} refused: {error}")
         except (ServerDownError, errors.ConfigurationError) as error:

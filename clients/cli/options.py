@@ -240,10 +240,17 @@ IDLE: Decorator[Any] = click.option(
     metavar="TIME",
     help="Close a new session after this time without a message (default: never).",
 )
-ON_DONE: Decorator[Any] = click.option(
-    "--on-done",
-    metavar="URL",
-    help="An https URL that gets a signed webhook when a turn is over.",
+WEBHOOKS = together(
+    click.option(
+        "--on-done",
+        metavar="URL",
+        help="An https URL that gets a signed webhook when a turn is over.",
+    ),
+    click.option(
+        "--on-wait",
+        metavar="URL",
+        help="An https URL that gets a signed webhook when a turn waits for somebody.",
+    ),
 )
 _ORDER = together(
     when(
@@ -302,7 +309,7 @@ def turn(labelled: str, budget: Decorator[Any] = BUDGET) -> Decorator[Any]:
     """
     return together(
         labels(labelled),
-        ON_DONE,
+        WEBHOOKS,
         budget,
         LIMITS,
         _ORDER,

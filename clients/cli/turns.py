@@ -246,6 +246,34 @@ async def undo(
 
 @turns.command(
     epilog=examples(
+        "perdure webhooks ticket-4711",
+        "perdure webhooks ticket-4711 --send on_wait-1a2b3c4d5e6f",
+    ),
+)
+@_ID
+@click.option("--send", metavar="ID", help="Send the webhook with this id again.")
+@options.json_lines("Print a line of JSON: for each webhook, or the one that is sent again.")
+@options.ANY_QUEUE
+async def webhooks(turn: str, send: str | None, as_json: bool, address: str | None) -> int:
+    """List the webhooks of a turn, or send one again.
+
+    Those of its delegates are listed, too. Only a webhook whose delivery has failed is sent again.
+    """
+    from perdure.clients.cli.drawing import webhooks as drawing
+    from perdure.text import word
+
+    handle = (await connected(address)).turn(turn)
+    if send is None:
+        drawing.show(turn, await handle.webhooks(), as_json=as_json)
+        return 0
+    await handle.send_webhook(send)
+    return Display(as_json).report(
+        {"turn": turn, "webhook": send}, f"webhook {word(send)} of turn {word(turn)} is sent again"
+    )
+
+
+@turns.command(
+    epilog=examples(
         "perdure add-budget ticket-4711 --usd 0.50 --time 10m",
         "perdure add-budget ticket-4711 --iterations 10",
     ),
@@ -335,7 +363,7 @@ async def steer(
 @click.option("--agent", metavar="NAME", help="The agent of the new turn (default: the same).")
 @click.option("--model", metavar="MODEL", help="Its model (default: the same).")
 @options.labels("A label in place of those of the turn; may be repeated.")
-@options.ON_DONE
+@options.WEBHOOKS
 @options.FORK
 @options.EVENTS
 @options.BUDGET

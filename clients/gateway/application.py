@@ -34,12 +34,22 @@ from perdure.clients.gateway.rest import (
     sessions,
     turn_events,
     turns,
+    webhooks,
 )
 from perdure.clients.gateway.static_answers import static_answer
 from perdure.clients.gateway.streams import OpenRequests
 
 OPERATIONS = operations_of(
-    turn_events, effects, turns, approvals, session_events, sessions, schedules, batches, about
+    turn_events,
+    effects,
+    webhooks,
+    turns,
+    approvals,
+    session_events,
+    sessions,
+    schedules,
+    batches,
+    about,
 )
 """Every operation but those of the protocols of others, in the order in which paths are matched."""
 

@@ -9,7 +9,7 @@ from perdure.clients.gateway.inputs import key_of
 from perdure.clients.gateway.operations import Call
 from perdure.clients.gateway.problems import RefusedError
 
-RESERVED = frozenset({"effects", "events", "messages", "result", "results", "turns"})
+RESERVED = frozenset({"effects", "events", "messages", "result", "results", "turns", "webhooks"})
 """The ends of paths below a resource. An id with such an end could not be told from them."""
 _BEFORE_THE_LAST = "messages"
 """A path below a session ends in `/messages/ID`."""

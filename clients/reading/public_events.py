@@ -165,8 +165,10 @@ def _of_end(
         case CallFailed(_, error, lost):
             yield "lost", lost
             yield from _error(error, include)
-        case ToolLost(_, loss, message, error):
+        case ToolLost(_, loss, message, error, sent_at):
             yield "loss", loss
+            if sent_at is not None:
+                yield "sent_at", sent_at
             yield from _error(error, include)
             if error is None:
                 yield from _asked_for(include, errors=message)

@@ -412,7 +412,8 @@ class Session(ReadableSession[T]):
             SessionNotFoundError: Temporal does not have the session, or no longer has it.
         """
         state = await self._current()
-        request = (state.request or SessionRequest(agent="")).model_copy(update={"on_done": None})
+        urls = {"on_done": None, "on_wait": None}
+        request = (state.request or SessionRequest(agent="")).model_copy(update=urls)
         snapshot = until(self.id, state, at_turn, request, by)
         order = inherited((await self._info()).priority, self._order)
         started = await access.start(

@@ -65,6 +65,7 @@ class ForkOptions(TypedDict, total=False):
     model_retry: ModelRetryPolicy | None
     labels: Mapping[str, str] | None
     on_done: str | None
+    on_wait: str | None
 
 
 UNCHANGED = ForkOptions(
@@ -76,6 +77,7 @@ UNCHANGED = ForkOptions(
     model_retry=None,
     labels=None,
     on_done=None,
+    on_wait=None,
 )
 """The defaults: the fork has what the turn has, and its user says nothing more."""
 

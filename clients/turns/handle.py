@@ -11,8 +11,9 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.base import T
-from perdure.clients.turns import cancelling, undoing, updates
+from perdure.clients.turns import cancelling, deliveries, undoing, updates
 from perdure.clients.turns.decidable import DecidableTurn
+from perdure.clients.turns.deliveries import WebhookDelivery
 from perdure.clients.turns.forks import UNCHANGED, ForkOptions
 from perdure.temporal import access, start_request
 from perdure.temporal.histories.runs import describe_last
@@ -34,6 +35,7 @@ _FORK = {
     "model": validation.Unicode | None,
     "labels": validation.Texts | None,
     "on_done": WebhookUrl | None,
+    "on_wait": WebhookUrl | None,
     "budget": ABudget | None,
     "max_iterations": validation.Count | None,
     "model_retry": APolicy | None,
@@ -41,6 +43,10 @@ _FORK = {
 
 _Effect = Annotated[
     EffectRecord | str, validation.instance("what effects gives, or its id", EffectRecord, str)
+]
+_Delivery = Annotated[
+    WebhookDelivery | str,
+    validation.instance("what webhooks gives, or its id", WebhookDelivery, str),
 ]
 V = TypeVar("V")
 
@@ -235,8 +241,9 @@ class Turn(DecidableTurn[T]):
             id: The new turn's id; the same id is the same turn. Without it, the first free id among
                 `<id>~1`, `<id>~2` and so on.
             labels: The labels of the new turn, in place of this turn's.
-            on_done: The URL of its webhook, as for `AgentClient.start`. That of this turn is not
-                taken over.
+            on_done: The URL of the webhook about its end, as for `AgentClient.start`. That of this
+                turn is not taken over.
+            on_wait: The URL of webhooks about its waits, likewise.
             by: The person or program that forks it, such as an e-mail address: one line, at most
                 200 characters. It is recorded, not checked, in `forked_from` of the new turn.
 
@@ -349,6 +356,22 @@ class Turn(DecidableTurn[T]):
         run_id = await self._last_known()
         started = await undoing.start(self._client, self._forks.starter, self.id, run_id, call, by)
         return self._forks.turn_of(started)
+
+    @validation.arguments("the delivery")
+    async def send_webhook(self, delivery: _Delivery) -> None:
+        """Begin the delivery of a webhook again that has failed, with the same message.
+
+        Args:
+            delivery: The delivery, from `webhooks`, or its id.
+
+        Raises:
+            InvalidRequestError: The turn has no such delivery, or it has not failed.
+            TurnNotFoundError: Temporal does not have the turn.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        delivery_id = delivery if isinstance(delivery, str) else delivery.id
+        await deliveries.send_again(self._client, self.id, delivery_id)
 
     async def _ask_again(self, options: Mapping[str, object], by: str | None) -> Turn[T]:
         names = [name for name, value in options.items() if value is not None]

@@ -20,8 +20,9 @@ from perdure.clients.reading.live_events import live_items
 from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.reading.tool_progress import ToolProgress
-from perdure.clients.turns import settling, undoing, waiting
+from perdure.clients.turns import deliveries, settling, undoing, waiting
 from perdure.clients.turns.changes import Change, changes
+from perdure.clients.turns.deliveries import WebhookDelivery
 from perdure.clients.turns.forks import Effect, Forks
 from perdure.clients.turns.status import TurnStatus
 from perdure.clients.turns.status_reader import look
@@ -287,6 +288,18 @@ class ReadableTurn(Generic[T]):
             ServerUnreachableError: Temporal does not answer.
         """
         return await undoing.effects_of(self._client, self.id, await self._last_known())
+
+    async def webhooks(self) -> tuple[WebhookDelivery, ...]:
+        """Return the deliveries of its webhooks and of its delegates', as they began.
+
+        Temporal's list, from which they are read, follows a little later.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return await deliveries.deliveries_of(self._client, self.id)
 
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """Return the calls that wait for a person now, with their complete arguments.

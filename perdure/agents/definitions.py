@@ -81,7 +81,7 @@ class ToolDefinition(Wire):
 
 UNDO_MODEL = "perdure:undo"
 """The name in the place of a model in a turn that takes an effect back."""
-RULES = 5
+RULES = 6
 """The rules of new turns."""
 
 

@@ -1,4 +1,4 @@
-"""The webhook of a turn: the message about its end, and what its delivery needs. Pure.
+"""The webhooks of a turn: messages about its waits and its end, and what a delivery needs. Pure.
 
 The message has the form of Standard Webhooks: a type, a time and data.
 """
@@ -7,26 +7,18 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
+from operator import not_
+from typing import Literal
+
+from pydantic import Field
 
 from perdure.base import Wire
 from perdure.delivery.push import PushMessage
 from perdure.turn import ending
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
+from perdure.values.approvals import PendingApproval
 from perdure.values.reports import Outcome, Usage
-
-
-class WebhookCall(Wire):
-    """Input of the workflow that delivers a webhook.
-
-    `id` is the id of the message, the same for every attempt. `run_id` is the run of the turn that
-    ends, which has not ended yet when this is written.
-    """
-
-    id: str
-    url: str
-    turn_id: str
-    run_id: str
 
 
 class WebhookError(Wire):
@@ -77,8 +69,70 @@ class WebhookTurn(Wire):
     unsettled: int = 0
 
 
+class WebhookWait(Wire):
+    """A turn that waits.
+
+    Attributes:
+        id: The id of the turn that waits: a person decides about this one.
+        root: The id of the first turn, if it is a delegate; otherwise its own.
+        agent: The agent that it was started with.
+        last_agent: The agent that has it.
+        kind: What it waits for: `approval`, `budget`, `iterations`, `resume` or `provider`.
+        reason: Why.
+        until: When it goes on by itself; null if it does not.
+        pending: The calls that somebody has to decide about, with long arguments clipped. Their
+            `token` binds a decision to what is shown here.
+        labels: Its labels.
+        schedule: The id of the schedule that started it; null without a schedule.
+    """
+
+    id: str
+    root: str
+    agent: str
+    last_agent: str
+    kind: str
+    reason: str
+    until: datetime | None
+    pending: tuple[PendingApproval, ...]
+    labels: dict[str, str]
+    schedule: str | None
+
+
+class WaitMessage(Wire):
+    """The body of a webhook about a turn that waits.
+
+    Attributes:
+        type: `turn.waiting`.
+        timestamp: When the wait began.
+        data: The turn.
+    """
+
+    type: Literal["turn.waiting"]
+    timestamp: datetime
+    data: WebhookWait
+
+    def body(self) -> bytes:
+        """Return the body of the request."""
+        return self.model_dump_json().encode()
+
+
+class WebhookCall(Wire):
+    """Input of the workflow that delivers a webhook.
+
+    `id` is the id of the message, the same for every attempt. `run_id` is the run of the turn.
+    Without a message, it is about the end of that run, which has not ended yet when this is
+    written.
+    """
+
+    id: str
+    url: str
+    turn_id: str
+    run_id: str
+    message: WaitMessage | None = Field(default=None, exclude_if=not_)
+
+
 class WebhookMessage(Wire):
-    """The body of a webhook.
+    """The body of a webhook about a turn that is over.
 
     Attributes:
         type: `turn.` and the outcome, such as `turn.completed`.
@@ -103,7 +157,7 @@ class Notification(Wire):
 
     id: str
     url: str
-    message: WebhookMessage | PushMessage
+    message: WaitMessage | WebhookMessage | PushMessage
     token: str | None = None
 
 

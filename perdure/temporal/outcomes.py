@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from temporalio import exceptions
 from temporalio.common import RawValue
@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TimeoutType
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
-from perdure.base import Wire
+from perdure.base import Wire, replace
 from perdure.errors import ErrorInfo, PerdureError
 from perdure.temporal import failures, names
 from perdure.temporal.payloads import unpack
@@ -35,7 +35,6 @@ from perdure.turn.facts import (
     Fact,
     HandedOver,
     HookEnded,
-    Loss,
     ModelAnswered,
     PartCarried,
     PolicyAnswered,
@@ -64,10 +63,20 @@ from perdure.turn.keys import (
 )
 from perdure.turn.slot import ScheduledBy, Slot
 from perdure.turn.snapshot import VERSION, CarriedPart
-from perdure.turn.wire import ChildNews, Resume, Steer, Summary, ToolOutput, TurnRead, TurnRequest
+from perdure.turn.wire import (
+    ChildNews,
+    Resume,
+    Steer,
+    Summary,
+    ToolOutput,
+    ToolRun,
+    TurnRead,
+    TurnRequest,
+)
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import MessageContent
+from perdure.values.losses import Loss
 
 
 class _Versioned(Wire):
@@ -230,10 +239,10 @@ def returned(key: ToolKey, output: ToolOutput) -> ToolReturned | ApprovalNeeded:
     )
 
 
-def failed(key: ActivityKey, failure: BaseException) -> Fact:
+def failed(key: ActivityKey, failure: BaseException, run: ToolRun | None = None) -> Fact:
     """The fact of an activity that did not return.
 
-    `failure` is the cause of Temporal's `ActivityError`.
+    `failure` is the cause of Temporal's `ActivityError`, and `run` the input of a call of a tool.
     """
     match key:
         case HookKey():
@@ -241,7 +250,7 @@ def failed(key: ActivityKey, failure: BaseException) -> Fact:
         case ReadKey():
             return ChildRead(key)
         case ToolKey():
-            return _tool_lost(key, failure)
+            return replace(_tool_lost(key, failure), sent_at=_sent_at(run))
         case VerifyKey():
             reason = _error_of(key, failure).message
             return Verified(key, Verification(verdict="unreadable", content=reason))
@@ -262,6 +271,10 @@ def _read(key: ReadKey, result: RawValue) -> ChildRead:
     except PerdureError:
         return ChildRead(key)
     return ChildRead(key, read.summary, read.is_over)
+
+
+def _sent_at(run: ToolRun | None) -> datetime | None:
+    return datetime.fromtimestamp(run.sent_at, UTC) if run and run.sent_at else None
 
 
 def _tool_lost(key: ToolKey, failure: BaseException) -> ToolLost:

@@ -110,15 +110,16 @@ def fork_of(
     """Return the input of a turn that continues another turn, whose input is `request`.
 
     `changes` has the fields that differ; None keeps what the other turn was given, except for
-    `on_done`. The limits of a budget override each limit of the other turn. `said` are messages
-    that the other turn's model has not read.
+    `on_done` and `on_wait`. The limits of a budget override each limit of the other turn. `said`
+    are messages that the other turn's model has not read.
 
     Raises:
         TooLargeError: The message to the fork, or the labels, are too large.
         InvalidRequestError: A field is not valid.
     """
     fields = {name: value for name, value in changes.items() if value is not None}
-    fields = {"on_done": None, **fields}  # who waits for the other turn did not ask for this one
+    urls = {"on_done": None, "on_wait": None}
+    fields = {**urls, **fields}  # who waits for the other turn did not ask for this one
     budget = fields.get("budget")
     if isinstance(budget, Budget):
         fields["budget"] = budget.over(request.budget)

@@ -10,10 +10,10 @@ too long for them, stays behind; a report reads it in the history of the old run
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain as joined
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 from pydantic_core import to_json
@@ -24,7 +24,7 @@ from perdure.base import replace
 from perdure.turn import guards, handoffs, reservations, steps, unsettled
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, kept
-from perdure.turn.effect_values import Doubt, EffectScopes
+from perdure.turn.effect_values import EffectScopes
 from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.snapshot import (
     VERSION,
@@ -50,8 +50,13 @@ from perdure.values.reports import Step
 
 _Item = Message | Child | AgentDefinition | Snapshot
 
-_NOT_IN_DIGEST = {"unsettled"}
-"""What follows from the results of calls, and was not carried over by earlier releases."""
+T = TypeVar("T")
+
+_NOT_IN_DIGEST: Mapping[str, bool | Mapping[str, bool]] = {
+    "unsettled": True,
+    "open": {"losses": True},
+}
+"""What earlier releases did not carry over. No message follows from it."""
 _NO_MESSAGE = AssistantMessage(parts=())
 _CHILDREN: TypeAdapter[tuple[Child, ...]] = TypeAdapter(tuple[Child, ...])
 
@@ -207,7 +212,8 @@ def _open_record(step: OpenStep) -> OpenRecord:
     return OpenRecord(
         answer=step.answer and step.answer.model_copy(update={"message": _NO_MESSAGE}),
         gates=tuple(call.gate for call in step.calls),
-        doubts=_doubts(step),
+        doubts=_if_any(tuple(call.doubt for call in step.calls)),
+        losses=_if_any(tuple(call.loss for call in step.calls)),
         decisions=step.decisions,
         objections=step.objections,
         tried=step.tried,
@@ -217,9 +223,8 @@ def _open_record(step: OpenStep) -> OpenRecord:
     )
 
 
-def _doubts(step: OpenStep) -> tuple[Doubt | None, ...]:
-    doubts = tuple(call.doubt for call in step.calls)
-    return doubts if any(doubts) else ()
+def _if_any(values: tuple[T, ...]) -> tuple[T, ...]:
+    return values if any(values) else ()
 
 
 def _attempts_record(attempts: Attempts) -> AttemptsRecord:

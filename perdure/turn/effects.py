@@ -18,12 +18,13 @@ from perdure.text import clip
 from perdure.turn import steps
 from perdure.turn.child import Child
 from perdure.turn.effect_values import Doubt, KnownEffect, Verification
-from perdure.turn.facts import CallFailed, Loss, ToolLost, ToolReturned, Verified
+from perdure.turn.facts import CallFailed, ToolLost, ToolReturned, Verified
 from perdure.turn.keys import ToolKey, VerifyKey
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ToolOutput
 from perdure.values.approvals import Decision
 from perdure.values.effects import EffectRecord, EffectStatus, latest, within
+from perdure.values.losses import CallLoss, Loss
 from perdure.values.messages import ToolCall, ToolOutcome
 
 FOUND = "\n[The answer of this call was lost. It was looked up, and has taken effect.]"
@@ -128,6 +129,10 @@ def known_of(state: TurnState, tool: ToolDefinition) -> tuple[KnownEffect, ...]:
 def returned(state: TurnState, fact: ToolReturned) -> TurnState:
     """Give a call the result that its tool returned, or begin to find out what became of it."""
     call, output = _call(state, fact.key), fact.output
+    if output.is_unknown:
+        before = state.open_step.at(fact.key.call).loss
+        loss = output.loss or before or CallLoss(kind=Loss.NO_ANSWER)
+        state = steps.with_loss(state, fact.key, loss)
     if output.known is not None:
         return _known_before(state, call, output, output.known)
     outcome, content = steps.told(state, fact.key, output)
@@ -145,15 +150,18 @@ def returned(state: TurnState, fact: ToolReturned) -> TurnState:
 def lost(state: TurnState, fact: ToolLost) -> TurnState:
     """Handle a call without an answer: find out what became of it, repeat it, or say so."""
     call = _call(state, fact.key)
-    if call.effect is None or fact.loss is Loss.FAILED:
-        return steps.lose(state, fact.key, fact.loss, fact.message)
+    if fact.loss is Loss.FAILED:
+        return steps.lose(state, fact)
+    state = steps.with_loss(state, fact.key, fact.how)
+    if call.effect is None:
+        return steps.lose(state, fact)
     if call.effect.verifies or not steps.is_repeated(state, fact.key, fact.loss):
-        content = steps.loss_told(state, fact.key, fact.loss, fact.message)
+        content = steps.loss_told(state, fact)
         if fact.loss is Loss.CANCELLED:  # the turn ends, or its time is up
             state = _noted(state, call, "unknown", Doubt(reason=content))
             return steps.give(state, fact.key, content, ToolOutcome.UNKNOWN)
         return _doubted(state, call, content, has_no_answer=fact.loss is Loss.TIMED_OUT)
-    return steps.lose(state, fact.key, fact.loss, fact.message)
+    return steps.lose(state, fact)
 
 
 def verified(before: TurnState, fact: Verified) -> TurnState:

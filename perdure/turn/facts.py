@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
 from perdure.agents.definitions import AgentDefinition
 from perdure.errors import ErrorInfo
@@ -35,18 +34,9 @@ from perdure.turn.wire import ChildNews, ModelCall, Summary, ToolOutput, TurnReq
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import Budget
+from perdure.values.losses import CallLoss, Loss
 from perdure.values.messages import UserParts
 from perdure.values.reports import Outcome
-
-
-class Loss(StrEnum):
-    """The reason why a tool call has no result of its own."""
-
-    WORKER_LOST = "worker_lost"
-    TIMED_OUT = "timed_out"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
-    BY_OPERATOR = "ended_by_operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +145,19 @@ class ToolLost:
     """A tool call ended without a result of its own.
 
     `error` is set if the loss is not an error for the model to handle; the turn ends with it.
+    `sent_at` is when the call was sent, to the second; None where that is not recorded.
     """
 
     key: ToolKey
     loss: Loss
     message: str = ""
     error: ErrorInfo | None = None
+    sent_at: datetime | None = None
+
+    @property
+    def how(self) -> CallLoss:
+        """How the answer was lost, and when the call was sent."""
+        return CallLoss(kind=self.loss, sent_at=self.sent_at)
 
 
 @dataclass(frozen=True, slots=True)

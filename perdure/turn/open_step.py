@@ -14,6 +14,7 @@ from perdure.turn.keys import CarryKey, ToolKey
 from perdure.turn.ledger import Bill
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
+from perdure.values.losses import CallLoss
 from perdure.values.messages import ToolCall, ToolResult
 from perdure.values.reports import Tried
 
@@ -25,13 +26,14 @@ class OpenCall:
     """A call of the open step: what the model asked for, its approval, and its result.
 
     `result` is None until the call has a result. `doubt` is set while it is found out what became
-    of the call.
+    of the call. `loss` says how the answer of its last attempt was lost, if it was.
     """
 
     call: ToolCall
     gate: Gate = OPEN
     result: ToolResult | None = None
     doubt: Doubt | None = None
+    loss: CallLoss | None = None
 
     @property
     def edited(self) -> ToolCall:

@@ -17,6 +17,7 @@ from perdure.turn.waiting import Waiting
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.effects import EffectRecord
+from perdure.values.losses import CallLoss
 from perdure.values.messages import Message
 from perdure.values.reports import LeftOut, Step, Tried, Usage
 
@@ -54,12 +55,14 @@ class OpenRecord(Wire):
     """The open step. Its message, calls and results are among the messages.
 
     `answer` has no message. `gates` has a gate for each open call, in order; it is empty once the
-    step is closed. `doubts` has the same for calls whose outcome is unknown, if there are any.
+    step is closed. `doubts` has the same for calls whose outcome is unknown, and `losses` for calls
+    whose last answer was lost, if there are any.
     """
 
     answer: ModelAnswer | None = None
     gates: tuple[Gate, ...] = ()
     doubts: tuple[Doubt | None, ...] = ()
+    losses: tuple[CallLoss | None, ...] = ()
     decisions: tuple[Decision, ...] = ()
     objections: int = 0
     tried: tuple[Tried, ...] = ()

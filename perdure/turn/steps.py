@@ -13,10 +13,11 @@ from perdure.agents.handoffs import HAND_OVER
 from perdure.base import replace
 from perdure.text import clip, head
 from perdure.turn import guards
-from perdure.turn.facts import CallFailed, Loss
+from perdure.turn.facts import CallFailed, ToolLost
 from perdure.turn.keys import ChildKey, PolicyKey, ToolKey, VerifyKey
 from perdure.turn.state import Handoffs, TurnState
 from perdure.turn.wire import ToolOutput
+from perdure.values.losses import CallLoss, Loss
 from perdure.values.messages import (
     UNKNOWN_NOTE,
     Media,
@@ -41,17 +42,19 @@ EDITED = "\n[A person changed the arguments of this call before it ran, to {argu
 EDITED_BYTES = 2_000
 _LOSS = {
     Loss.WORKER_LOST: (
-        "contact with the process that ran it was lost; whether it took effect is unknown"
+        "contact with the process that ran it was lost{after}; whether it took effect is unknown"
     ),
     Loss.TIMED_OUT: (
-        "stopped because it took longer than {limit}; whether it took effect is unknown"
+        "stopped because it took longer than {limit}{after}; whether it took effect is unknown"
     ),
     Loss.CANCELLED: (
-        "stopped because the turn was cancelled or its time was up; whether it took effect is"
-        " unknown"
+        "stopped because the turn was cancelled or its time was up{after}; whether it took effect"
+        " is unknown"
     ),
     Loss.FAILED: "it could not be run",
-    Loss.BY_OPERATOR: "an operator ended this call in Temporal; whether it took effect is unknown",
+    Loss.BY_OPERATOR: (
+        "an operator ended this call in Temporal{after}; whether it took effect is unknown"
+    ),
 }
 
 
@@ -79,8 +82,11 @@ def known_result(agent: AgentDefinition | None, call: ToolCall) -> ToolResult | 
 
 def not_awaited(state: TurnState, position: int) -> ToolResult:
     """Return the result of a call for which the last answer does not wait."""
-    outcome = ToolOutcome.UNKNOWN if may_take_effect(state, position) else ToolOutcome.NOT_RUN
-    return _result(state.open_step.at(position).call, NOT_RUN, outcome)
+    open_call = state.open_step.at(position)
+    if not may_take_effect(state, position):
+        return _result(open_call.call, NOT_RUN, ToolOutcome.NOT_RUN)
+    loss = open_call.loss or CallLoss(kind=Loss.NOT_AWAITED)
+    return _result(open_call.call, NOT_RUN, ToolOutcome.UNKNOWN, loss=loss)
 
 
 def may_take_effect(state: TurnState, position: int) -> bool:
@@ -95,7 +101,11 @@ def may_take_effect(state: TurnState, position: int) -> bool:
 
 
 def _result(
-    call: ToolCall, content: str, outcome: ToolOutcome, media: tuple[Media, ...] = ()
+    call: ToolCall,
+    content: str,
+    outcome: ToolOutcome,
+    media: tuple[Media, ...] = (),
+    loss: CallLoss | None = None,
 ) -> ToolResult:
     return ToolResult(
         call_id=call.id,
@@ -104,6 +114,7 @@ def _result(
         is_error=outcome not in (ToolOutcome.DONE, ToolOutcome.VERIFIED),
         outcome=outcome,
         media=media,
+        loss=None if outcome is ToolOutcome.DONE else loss,
     )
 
 
@@ -136,7 +147,7 @@ def give(
     open_call = state.open_step.at(key.call)
     call, edited = open_call.call, open_call.gate.arguments
     note = "" if edited is None else EDITED.format(arguments=clip(edited, EDITED_BYTES))
-    result = _result(call, content + note, outcome, media)
+    result = _result(call, content + note, outcome, media, open_call.loss)
     step = state.open_step.with_call(key.call, replace(open_call, result=result))
     return settle(
         replace(state, open_step=step, attempts=state.attempts.without(key.call)), key.step
@@ -165,15 +176,22 @@ def _says_unknown(state: TurnState) -> bool:
     return state.agent is not None and state.agent.rules >= 5
 
 
-def lose(state: TurnState, key: ToolKey, loss: Loss, message: str) -> TurnState:
+def with_loss(state: TurnState, key: ToolKey, loss: CallLoss) -> TurnState:
+    """Note how the answer of an attempt was lost."""
+    open_call = replace(state.open_step.at(key.call), loss=loss)
+    return replace(state, open_step=state.open_step.with_call(key.call, open_call))
+
+
+def lose(state: TurnState, fact: ToolLost) -> TurnState:
     """Handle a call without a result of its own: run it again, or give it an error result."""
-    call = state.open_step.at(key.call).call
-    if is_repeated(state, key, loss):
-        error = errors.PerdureError(f"{call.name}: {_LOSS[Loss.WORKER_LOST]}").info()
+    key, call = fact.key, state.open_step.at(fact.key.call).call
+    if is_repeated(state, key, fact.loss):
+        reason = _LOSS[Loss.WORKER_LOST].format(after=fact.how.after)
+        error = errors.PerdureError(f"{call.name}: {reason}").info()
         return replace(state, attempts=state.attempts.plus(CallFailed(key, error, lost=True)))
-    is_failure = loss is Loss.FAILED or not _changes(state, call)
+    is_failure = fact.loss is Loss.FAILED or not _changes(state, call)
     outcome = ToolOutcome.FAILED if is_failure else ToolOutcome.UNKNOWN
-    return give(state, key, loss_told(state, key, loss, message), outcome)
+    return give(state, key, loss_told(state, fact), outcome)
 
 
 def is_repeated(state: TurnState, key: ToolKey, loss: Loss) -> bool:
@@ -184,13 +202,14 @@ def is_repeated(state: TurnState, key: ToolKey, loss: Loss) -> bool:
     return may_repeat and key.attempt < limits.LOST_ATTEMPTS
 
 
-def loss_told(state: TurnState, key: ToolKey, loss: Loss, message: str) -> str:
+def loss_told(state: TurnState, fact: ToolLost) -> str:
     """Return what the model reads of a call without a result of its own."""
-    call = state.open_step.at(key.call).call
+    call = state.open_step.at(fact.key.call).call
     tool = state.agent.tool(call.name) if state.agent else None
     limit = f"{tool.timeout_s:g} s" if tool else ""
-    text = f"{call.name}: {_LOSS[loss].format(limit=limit)}" + (f": {message}" if message else "")
-    is_failure = loss is Loss.FAILED or not _changes(state, call)
+    reason = _LOSS[fact.loss].format(limit=limit, after=fact.how.after)
+    text = f"{call.name}: {reason}" + (f": {fact.message}" if fact.message else "")
+    is_failure = fact.loss is Loss.FAILED or not _changes(state, call)
     return text + (UNKNOWN_NOTE if not is_failure and _says_unknown(state) else "")
 
 

@@ -211,10 +211,13 @@ def _open_step(
         message = next(each for each in reversed(messages) if isinstance(each, AssistantMessage))
         answer = answer.model_copy(update={"message": message})
         by_call = {result.call_id: result for result in results}
-        doubts = record.doubts or (None,) * len(record.gates)
+        none = (None,) * len(record.gates)
+        of_calls = zip(
+            message.calls, record.gates, record.doubts or none, record.losses or none, strict=False
+        )
         calls = tuple(
-            OpenCall(call, gate, by_call.get(call.id), doubt)
-            for call, gate, doubt in zip(message.calls, record.gates, doubts, strict=False)
+            OpenCall(call, gate, by_call.get(call.id), doubt, loss)
+            for call, gate, doubt, loss in of_calls
         )
     return OpenStep(
         answer=answer,

@@ -8,7 +8,7 @@ from perdure.turn import effects, steps
 from perdure.turn.effect_values import CallPlace
 from perdure.turn.state import TurnState
 from perdure.values.effects import EffectRecord
-from perdure.values.messages import ToolCall, ToolOutcome
+from perdure.values.messages import ToolCall, ToolOutcome, ToolResult
 from perdure.values.reports import UnsettledCall
 
 
@@ -81,11 +81,11 @@ def _with_result(state: TurnState) -> Iterator[UnsettledCall]:
         asked = {call.id: call for call in step.message.calls}
         for result in step.results:
             if result.outcome is ToolOutcome.UNKNOWN and result.call_id in asked:
-                yield _unsettled(step.number, asked[result.call_id], result.content)
+                yield _unsettled(step.number, asked[result.call_id], result)
     for open_call in state.open_step.calls:
         known = open_call.result
         if known is not None and known.outcome is ToolOutcome.UNKNOWN:
-            yield _unsettled(state.step_count + 1, open_call.edited, known.content)
+            yield _unsettled(state.step_count + 1, open_call.edited, known)
 
 
 def _running(state: TurnState) -> Iterator[UnsettledCall]:
@@ -94,9 +94,14 @@ def _running(state: TurnState) -> Iterator[UnsettledCall]:
             yield _unsettled(state.step_count + 1, open_call.edited)
 
 
-def _unsettled(step: int, call: ToolCall, reason: str = "") -> UnsettledCall:
+def _unsettled(step: int, call: ToolCall, result: ToolResult | None = None) -> UnsettledCall:
     return UnsettledCall(
-        step=step, call_id=call.id, tool=call.name, arguments=call.arguments, reason=reason
+        step=step,
+        call_id=call.id,
+        tool=call.name,
+        arguments=call.arguments,
+        reason=result.content if result else "",
+        loss=result.loss if result else None,
     )
 
 

@@ -26,6 +26,7 @@ from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Remaining, Spending
 from perdure.values.effects import EffectRecord, EffectStatus
+from perdure.values.losses import CallLoss
 from perdure.values.messages import Media, Message, UserMessage, UserParts, media_weight, weight
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment, absolute, in_words
@@ -251,9 +252,9 @@ class AgentCall(Wire):
     The task is in history already, and only a factory reads it. `extra` has the further fields of
     the turn's requests; vendors charge more for some of them. `model_retry` is the policy of the
     turn, for every agent that it is handed over to. `inherited` has the tools inherited
-    from the turns above. `on_done` is the URL of the turn's webhook, which the worker may refuse.
-    With `handed_to`, that agent is resolved, with the rules of `agent`. With `undoes`, the agent
-    has one tool, that which takes calls of this tool back.
+    from the turns above. `on_done` and `on_wait` are the URLs of the turn's webhooks, which the
+    worker may refuse. With `handed_to`, that agent is resolved, with the rules of `agent`. With
+    `undoes`, the agent has one tool, that which takes calls of this tool back.
     """
 
     agent: str
@@ -263,6 +264,7 @@ class AgentCall(Wire):
     model_retry: ModelRetryPolicy | None = None
     inherited: tuple[InheritedTool, ...] = ()
     on_done: str | None = None
+    on_wait: str | None = Field(default=None, exclude_if=not_)
     handed_to: str | None = None
     undoes: str = Field(default="", exclude_if=not_)
 
@@ -325,7 +327,8 @@ class ToolRun(Wire):
     holds for its result; 0 in a turn whose results are text alone, as in an earlier release.
     `effect_scope` is a part of the key of its effect, and `known` has the known effects of the
     tool; both are empty for a tool without such keys. With `undoes`, it is the tool that takes
-    calls of this one back.
+    calls of this one back. `sent_at` is the Unix time in seconds at which the workflow sent it; 0
+    if it is read-only, or the turn follows rules before 6.
     """
 
     owner: str
@@ -342,6 +345,7 @@ class ToolRun(Wire):
     effect_scope: str = ""
     known: tuple[KnownEffect, ...] = ()
     undoes: str = Field(default="", exclude_if=not_)
+    sent_at: int = Field(default=0, exclude_if=not_)
 
     def idempotency_key(self, turn_id: str, step: int, index: int, name: str) -> str:
         """Return the idempotency key of the call.
@@ -371,7 +375,8 @@ class ToolOutput(Wire):
     failed. `effect_key` is the key of its effect, if the tool has such keys, and `same_as` has the
     places of the known records of the same effect. With `known`, the tool was not called, because
     an earlier call has brought about that effect, or may have. With `is_settled`, a person has said
-    so since the record was made, and `content` is the result of the earlier call.
+    so since the record was made, and `content` is the result of the earlier call. `loss` says how
+    an answer was lost that is unknown; None from a worker of an earlier release.
     """
 
     content: str
@@ -384,6 +389,7 @@ class ToolOutput(Wire):
     same_as: tuple[str, ...] = Field(default=(), exclude_if=not_)
     known: EffectStatus | None = Field(default=None, exclude_if=not_)
     is_settled: bool = Field(default=False, exclude_if=not_)
+    loss: CallLoss | None = Field(default=None, exclude_if=not_)
 
 
 class ChildNews(Wire):

@@ -23,6 +23,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from perdure.base import Value
 from perdure.text import in_units, one_line, size
+from perdure.values.losses import CallLoss
 
 
 class Text(Value):
@@ -108,6 +109,9 @@ class ToolResult(Value):
     `outcome` says what became of the call. `unknown` is that of a call that may have taken effect,
     or may still do so: its worker or its connection was lost, or it took too long. JSON has it only
     if it is neither `done` nor `failed`, which `is_error` says.
+
+    `loss` says how the answer of the call was lost, and when it was sent. It is None for a call
+    that was answered, also if an attempt before was lost.
     """
 
     type: Literal["tool_result"] = "tool_result"
@@ -120,6 +124,7 @@ class ToolResult(Value):
         exclude_if=lambda outcome: outcome in _PLAIN_OUTCOMES,
     )
     media: tuple[Media, ...] = Field(default=(), exclude_if=not_)
+    loss: CallLoss | None = Field(default=None, exclude_if=not_)
 
 
 UserParts = tuple[Annotated[Text | Media, Field(discriminator="type")], ...]
@@ -322,14 +327,14 @@ def canonical(message: Message) -> bytes:
     """Return the bytes from which a digest is computed.
 
     `None` is left out, so that a field added later (with `None` as default) does not change the
-    digests of earlier messages. The model of thinking parts and the outcomes of results are not
-    included, because a worker of an earlier release does not know them.
+    digests of earlier messages. The model of thinking parts, and outcomes and losses of results,
+    are not included, because a worker of an earlier release does not know them.
     """
     if isinstance(message, ToolMessage) and any(
-        result.outcome not in _PLAIN_OUTCOMES for result in message.results
+        result.loss or result.outcome not in _PLAIN_OUTCOMES for result in message.results
     ):
         return message.model_dump_json(
-            exclude_none=True, exclude={"results": {"__all__": {"outcome"}}}
+            exclude_none=True, exclude={"results": {"__all__": {"outcome", "loss"}}}
         ).encode()
     if isinstance(message, AssistantMessage) and any(
         isinstance(part, Thinking) and part.by for part in message.parts

@@ -16,6 +16,7 @@ from perdure.text import counted, in_units
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Spending
 from perdure.values.effects import EffectRecord
+from perdure.values.losses import CallLoss
 from perdure.values.messages import AssistantMessage, Message, ToolResult, UserMessage
 
 
@@ -156,6 +157,8 @@ class UnsettledCall(Value):
         arguments: Its arguments as JSON, as the model wrote them.
         reason: What the model has read as its result; empty for a call that still ran when the turn
             ended.
+        loss: How its answer was lost, and when it was sent; None for a call that still ran when the
+            turn ended.
     """
 
     step: int
@@ -163,6 +166,7 @@ class UnsettledCall(Value):
     tool: str
     arguments: str
     reason: str = ""
+    loss: CallLoss | None = None
 
 
 class ForkedFrom(Value):

@@ -34,6 +34,7 @@ class SharedOptions(TypedDict, total=False):
     allowed_tools: Sequence[str] | None
     output_schema: Mapping[str, JsonValue] | None
     on_done: str | None
+    on_wait: str | None
 
 
 class TurnOptions(SharedOptions, total=False):
@@ -74,6 +75,7 @@ class StoredOptions(BaseModel):
     allowed_tools: tuple[str, ...] | None = None
     output_schema: dict[str, JsonValue] | None = None
     on_done: WebhookUrl | None = None
+    on_wait: Annotated[WebhookUrl | None, OptionMark.DELEGATED] = None
 
     def passed_on(self, mark: OptionMark | None = None) -> dict[str, Any]:
         """Return the options by their names: all of them, or those with a mark."""

@@ -99,7 +99,7 @@ async def test_worker_that_is_late_loses_no_call(
     assert (story.requests(), attempts["step-1"]) == ({1: 1}, 1)
 
 
-@pytest.mark.accepts("Y13", "T14")
+@pytest.mark.accepts("Y13", "T14", "T65")
 async def test_late_result_of_a_lost_tool_reaches_no_request(tell: Tell) -> None:
     """The same with two tools: the repeatable one counts with its second attempt, the other one's
     outcome stays unknown.
@@ -116,11 +116,14 @@ async def test_late_result_of_a_lost_tool_reaches_no_request(tell: Tell) -> None
         worker.send_signal(signal.SIGSTOP)
         lost = await recorded(turn, key)
         assert isinstance(lost.fact, ToolLost)
+        loss = lost.fact.how
         worker.send_signal(signal.SIGCONT)
 
     report = await story.report(turn)
 
     assert results(report) == ["one by attempt 2", f"charge: {UNKNOWN}", "three by attempt 1"]
+    assert [call.loss for call in report.unsettled] == [loss]
+    assert loss.after in report.unsettled[0].reason
     assert story.ran() == [("one", 1), ("one", 2), ("two", 1), ("three", 1)]
     assert story.requests() == {1: 1, 2: 1, 3: 1}
     assert len({entry.pid for entry in story.journal()}) == 1

@@ -100,6 +100,7 @@ FEATURES = {
         names(
             "start_turn list_turns get_turn get_turn_messages get_result watch_turn cancel_turn"
             " approve_call deny_call settle_call list_approvals add_budget steer_turn get_about"
+            " list_webhooks send_webhook"
         ),
     ),
     "delegate": Feature(
@@ -524,6 +525,29 @@ PROMISES = (
             "supervisor": by("H86 Y70"),
         },
         ("webhooks are delivered or recorded",),
+    ),
+    Promise(
+        "webhooks tell each wait once",
+        "A turn with `on_wait` tells each wait for a person, for budget or for a provider once.",
+        "at-least-once delivery; idempotency key",
+        {
+            "plain": by("H160 H162"),
+            "delegate": by("H161"),
+            "parallel": PLAIN,
+            "handoff": PLAIN,
+            "session": by("H164"),
+            "fork": by("H161"),
+            "resume": no("a resumed turn has no `on_wait` of the turn before"),
+            "carry": by("H161"),
+            "schedule": by("H164"),
+            "batch": by("H164"),
+            "local": no("a local call waits for nobody"),
+            "release": gap("a webhook of the release before"),
+            "reset": by("H161"),
+            "effects": by("H164"),
+            "undo": by("H164"),
+            "supervisor": gap("a kill while a wait is told"),
+        },
     ),
     Promise(
         "nothing is stuck",

@@ -50,7 +50,6 @@ from perdure.turn.facts import (
     CancelRequested,
     Decided,
     Fact,
-    Loss,
     ModelAnswered,
     PolicyAnswered,
     Said,
@@ -70,11 +69,15 @@ from perdure.turn.wire import ModelCall, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Budget, BudgetUpdate
+from perdure.values.losses import Loss
 from perdure.values.messages import Media, Text, ToolCall
 from perdure.values.reports import Outcome, StopReason
 
 from . import drawn
 
+LOSSES = [loss for loss in Loss if loss not in (Loss.NO_ANSWER, Loss.NOT_AWAITED)]
+"""Those of which Temporal tells, and not a tool or the turn itself."""
+SENT_AT = datetime(2026, 11, 27, 12, 3, 4, tzinfo=UTC)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 _MOST_FACTS = 120
@@ -349,11 +352,11 @@ class Played:
 
     def _tool_ended(self, move: Act) -> Fact:
         if self._chance(6):
-            loss = self.luck.choice(list(Loss))
+            loss = self.luck.choice(LOSSES)
             tool = self.agent.tool(move.call.name)
             assert tool is not None
             self.may_run_again[move.call.id] += loss is Loss.WORKER_LOST and tool.is_idempotent
-            return ToolLost(move.key, loss)
+            return ToolLost(move.key, loss, sent_at=SENT_AT if self._chance(2) else None)
         if self._chance(12):
             self.ran.remove(move.call)
             return ApprovalNeeded(move.key, f"it has changed since {move.key}", "new")

@@ -15,7 +15,6 @@ from perdure.turn.facts import (
     AgentResolved,
     CallFailed,
     Fact,
-    Loss,
     ModelAnswered,
     Scheduled,
     ToolLost,
@@ -31,6 +30,7 @@ from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
+from perdure.values.losses import Loss
 from perdure.values.messages import AssistantMessage, Text, ToolCall
 from perdure.values.reports import Outcome, StopReason
 from perdure.values.tasks import Task

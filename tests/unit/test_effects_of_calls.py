@@ -20,7 +20,6 @@ from perdure.turn.facts import (
     AgentResolved,
     Decided,
     Fact,
-    Loss,
     ModelAnswered,
     ToolLost,
     ToolReturned,
@@ -34,6 +33,7 @@ from perdure.turn.wire import Summary, ToolOutput, ToolRun, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.budgets import NOTHING
+from perdure.values.losses import Loss
 from perdure.values.messages import AssistantMessage, ToolCall, ToolOutcome, ToolResult
 from perdure.values.reports import Outcome, StopReason
 from perdure.values.tasks import Task

@@ -5,6 +5,8 @@ The turns come from `simulated`, which uses the product's rules.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,6 @@ from perdure.turn.facts import (
     ApprovalNeeded,
     CallFailed,
     Fact,
-    Loss,
     ModelAnswered,
     PolicyAnswered,
     Said,
@@ -30,6 +31,7 @@ from perdure.turn.keys import AgentKey, ModelKey, ToolKey
 from perdure.turn.steps import AFTER_LOST
 from perdure.turn.wire import ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
+from perdure.values.losses import CallLoss, Loss
 from perdure.values.messages import (
     AssistantMessage,
     Media,
@@ -49,7 +51,7 @@ from perdure.values.reports import StopReason, Usage
 from perdure.values.tasks import Task
 
 from ..support.folding import AGENT, every_turn, is_paired
-from ..support.simulated import Played, any_turn
+from ..support.simulated import LOSSES, SENT_AT, Played, any_turn
 
 ANY_MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
 
@@ -249,6 +251,7 @@ def test_lost_call_tells_the_model_what_is_known(loss: Loss, message: str, said:
     assert said in content
     [result] = state.steps[0].results
     failed = loss is Loss.FAILED  # it was never run
+    assert result.loss == (None if failed else CallLoss(kind=loss))
     assert result.outcome is (ToolOutcome.FAILED if failed else ToolOutcome.UNKNOWN)
     assert result.is_error
     assert state.transcript.messages[-1] == ToolMessage(results=(result,))
@@ -279,7 +282,9 @@ def test_each_message_to_the_turn_is_read_once_or_named_as_unread(played: Played
         assert asked.read.inbox == asked.state.inbox
 
 
-def ended(loss: Loss, *facts: Fact, agent: AgentDefinition = AGENT) -> ToolResult:
+def ended(
+    loss: Loss, *facts: Fact, agent: AgentDefinition = AGENT, sent_at: datetime | None = None
+) -> ToolResult:
     """The result of a call whose first attempt was lost, after these facts."""
     call = ToolCall(id="c1", name="write")
     answer = ModelAnswer(
@@ -290,7 +295,7 @@ def ended(loss: Loss, *facts: Fact, agent: AgentDefinition = AGENT) -> ToolResul
             TurnStarted(TurnRequest(agent="any", task=Task(content="go"))),
             AgentResolved(AgentKey(), agent),
             ModelAnswered(ModelKey(1), answer),
-            ToolLost(ToolKey(1, 1), loss),
+            ToolLost(ToolKey(1, 1), loss, sent_at=sent_at),
             *facts,
         ]
     )
@@ -339,3 +344,32 @@ def test_turn_of_an_earlier_release_keeps_its_texts() -> None:
     assert canonical(ToolMessage(results=(lost,))) == canonical(
         ToolMessage(results=(lost.model_copy(update={"outcome": ToolOutcome.FAILED}),))
     )
+
+
+@pytest.mark.accepts("T65")
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss is not Loss.FAILED])
+def test_result_says_how_its_answer_was_lost_and_when_it_was_sent(loss: Loss) -> None:
+    """In its text and in its fields, which the digest of the transcript does not cover."""
+    result = ended(loss, sent_at=SENT_AT)
+
+    assert ", after it was sent at 2026-11-27 12:03:04 UTC; whether it" in result.content
+    assert result.loss == CallLoss(kind=loss, sent_at=SENT_AT)
+    assert canonical(ToolMessage(results=(result,))) == canonical(
+        ToolMessage(results=(result.model_copy(update={"loss": None}),))
+    )
+
+
+@pytest.mark.accepts("T65")
+def test_loss_is_of_the_last_answer() -> None:
+    """An attempt that was answered lost nothing, and an error after a lost attempt tells of it."""
+    paid = ToolReturned(ToolKey(1, 1, 2), ToolOutput(content="paid"))
+    refused = ToolReturned(ToolKey(1, 1, 2), ToolOutput(content="409 paid", is_error=True))
+    again = ToolLost(ToolKey(1, 1, 2), Loss.TIMED_OUT, sent_at=SENT_AT + timedelta(minutes=1))
+
+    done = ended(Loss.WORKER_LOST, paid, agent=idempotent())
+    doubtful = ended(Loss.WORKER_LOST, refused, agent=idempotent(), sent_at=SENT_AT)
+    twice = ended(Loss.WORKER_LOST, again, agent=idempotent(), sent_at=SENT_AT)
+
+    assert done.loss is None
+    assert doubtful.loss == CallLoss(kind=Loss.WORKER_LOST, sent_at=SENT_AT)
+    assert twice.loss == again.how

@@ -57,13 +57,14 @@ PUBLIC = {
             "Allow",
             "AssistantMessage",
             "Budget",
+            "CallLoss",
             "ChildReport",
             "Context",
             "Delegate",
             "Deny",
             "ForkedFrom",
         ],
-        *["Handoff", "InputGuardrail", "Logger", "MCPEffect", "MCPServer", "Media"],
+        *["Handoff", "InputGuardrail", "Logger", "Loss", "MCPEffect", "MCPServer", "Media"],
         *[
             "Message",
             "MessagesTypeAdapter",
@@ -144,6 +145,7 @@ PUBLIC = {
         "TurnEntry",
         "TurnStatus",
         "Wait",
+        "WebhookDelivery",
     ],
     perdure.clients.gateway: [
         "A2AAgent",

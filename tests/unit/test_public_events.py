@@ -13,7 +13,6 @@ from perdure.turn.facts import (
     CancelRequested,
     Decided,
     Fact,
-    Loss,
     Resumed,
     Said,
     ToolLost,
@@ -21,6 +20,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.keys import ToolKey
 from perdure.values.approvals import Decision
+from perdure.values.losses import Loss
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
 WORDS = "PRIVATE"

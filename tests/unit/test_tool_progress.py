@@ -6,9 +6,10 @@ import pytest
 
 from perdure.clients.reading.events import Event
 from perdure.clients.reading.tool_progress import RunningTools
-from perdure.turn.facts import ApprovalNeeded, Fact, Loss, Scheduled, ToolLost, ToolReturned
+from perdure.turn.facts import ApprovalNeeded, Fact, Scheduled, ToolLost, ToolReturned
 from perdure.turn.keys import ToolKey
 from perdure.turn.wire import ToolOutput
+from perdure.values.losses import Loss
 from perdure.values.messages import ToolCall
 
 KEY = ToolKey(1, 1)

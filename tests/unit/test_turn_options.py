@@ -54,11 +54,13 @@ VALUES: dict[str, Any] = {
     "allowed_tools": ("look",),
     "output_schema": {"type": "object", "properties": {"euros": {"type": "integer"}}},
     "on_done": "https://hooks.example.com/perdure",
+    "on_wait": "https://hooks.example.com/waits",
 }
 """A value of each option that a session takes as well, other than its default."""
 BUDGET = {"usd", "time", "tokens", "model_calls", "tool_calls"}
 SESSION_BUDGET = BUDGET - {"time"}
 
+URLS = {"on_done", "on_wait"}
 NOT_ON_COMMAND_LINE = {"context", "history", "options", "allowed_tools", "output_schema"}
 MISSING: dict[str, set[str]] = {
     "HTTP: turns": set(),
@@ -71,7 +73,7 @@ MISSING: dict[str, set[str]] = {
     "schedule create": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
     "schedule change": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
     "chat": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
-    "MCP": {"context", "history", "labels", "options", "allowed_tools", "output_schema", "on_done"},
+    "MCP": {"context", "history", "labels", "options", "allowed_tools", "output_schema", *URLS},
 }
 """The options that a surface does not take."""
 BODIES: dict[str, type[CommonOptions]] = {
@@ -193,7 +195,7 @@ def test_turn_has_the_options_of_whatever_starts_it() -> None:
     assert _next_turn(session).passed_on() == VALUES
     assert session_of(turn).passed_on() == VALUES
     assert common_of(turn, None).passed_on() == {**VALUES, "budget": None}
-    assert start_request.fork_of(turn, origin).passed_on() == {**VALUES, "on_done": None}
+    assert start_request.fork_of(turn, origin).passed_on() == {**VALUES, **dict.fromkeys(URLS)}
 
 
 @pytest.mark.parametrize("body", BODIES.values())
@@ -215,7 +217,7 @@ def _as_json(value: Any) -> Any:
 
 def test_only_these_options_are_passed_on_to_delegates() -> None:
     """The others are limits of one turn, or belong to its caller."""
-    assert marked(OptionMark.DELEGATED) == ["labels", "model_retry"]
+    assert marked(OptionMark.DELEGATED) == ["labels", "model_retry", "on_wait"]
 
 
 def test_options_that_override_limits_are_marked() -> None:

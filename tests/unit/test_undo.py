@@ -6,6 +6,8 @@ import pytest
 
 from perdure.turn import undo
 from perdure.turn.effect_values import Undo
+from perdure.turn.facts import TurnStarted
+from perdure.turn.fold import fold
 from perdure.turn.wire import TurnRequest
 from perdure.values.effects import EffectRecord
 from perdure.values.tasks import Task
@@ -38,3 +40,15 @@ def test_worker_of_an_earlier_release_offers_its_model_no_tools() -> None:
     request = undo.request_of(ASKED, "t-1", Undo(record=record(), by="anna"))
 
     assert TurnRequest.model_validate(request.model_dump(exclude={"undo"})).allowed == ()
+
+
+@pytest.mark.accepts("T59")
+def test_undo_of_another_call_at_the_same_place_is_another_undo() -> None:
+    """It is not taken for done after a reset, when another call has the id and the step."""
+    request = undo.request_of(ASKED, "t-1", Undo(record=record()))
+    state = fold([TurnStarted(request)])
+
+    assert undo.is_about(state, record())
+    assert not undo.is_about(state, record('{"invoice": "i-2"}'))
+    assert not undo.is_about(state, record().model_copy(update={"key": "another"}))
+    assert not undo.is_about(fold([TurnStarted(ASKED)]), record())

@@ -38,8 +38,12 @@ class AgentWebhook:
 
 
 async def _deliver(call: WebhookCall) -> Delivered:
-    """Wait for the end of the turn, and send the message until it is delivered."""
-    raw = await deliveries.read(END_OF_TURN, call, f"the end of {call.turn_id}")
-    message = unpack(raw, WebhookMessage)
+    """Send the message until it is delivered; about the end of a turn, wait for that first."""
+    message = call.message or await _about_the_end(call)
     sent = Notification(id=call.id, url=call.url, message=message)
     return await deliveries.deliver(sent, message.type)
+
+
+async def _about_the_end(call: WebhookCall) -> WebhookMessage:
+    raw = await deliveries.read(END_OF_TURN, call, f"the end of {call.turn_id}")
+    return unpack(raw, WebhookMessage)

@@ -52,10 +52,10 @@ from perdure.workflows.turn.later_release import NeedsLaterReleaseError
 from perdure.workflows.turn.loop import TurnLoop
 from perdure.workflows.turn.middleware import Pipeline
 from perdure.workflows.turn.moves import Moves
-from perdure.workflows.turn.on_done import OnDone
 from perdure.workflows.turn.runs import Runs
 from perdure.workflows.turn.turn_context import Board
 from perdure.workflows.turn.undoing import Undoing
+from perdure.workflows.turn.webhooks import OnDone
 
 _REFUSES_WAITING = "refuse-waiting-updates"
 """The patch id of turns that answer the updates that still wait when they end without an answer."""

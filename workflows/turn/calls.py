@@ -24,7 +24,7 @@ from perdure.turn.keys import (
     ToolKey,
     VerifyKey,
 )
-from perdure.turn.wire import ModelCall
+from perdure.turn.wire import ModelCall, ToolRun
 from perdure.workflows import heartbeats
 from perdure.workflows.turn import log_events
 from perdure.workflows.turn.clock import ended_within
@@ -80,6 +80,7 @@ class Calls:
         self._board = board
         self._left: list[asyncio.Task[None]] = []
         self._asking: tuple[ModelKey, Handle] | None = None
+        self._runs: dict[ActivityKey, ToolRun] = {}
 
     async def perform(
         self,
@@ -136,6 +137,8 @@ class Calls:
     def _note(self, key: ActivityKey, arg: BaseModel, action: str) -> Scheduled:
         """Fold the start of an activity, and show it as the action of the turn."""
         scheduled = Scheduled(key, arg if isinstance(arg, ModelCall) else None)
+        if isinstance(key, ToolKey) and isinstance(arg, ToolRun):
+            self._runs[key] = arg
         before = self._board.state
         self._board.note(scheduled)
         if _is_last(key):
@@ -189,12 +192,13 @@ class Calls:
         self._fold_end(key, handle)
 
     def _fold_end(self, key: ActivityKey, handle: Handle) -> Recorded:
+        run = self._runs.pop(key, None)
         try:
             fact = outcomes.completed(key, handle.result())
         except ActivityError as error:
-            fact = outcomes.failed(key, error.cause or error)
+            fact = outcomes.failed(key, error.cause or error, run)
         except asyncio.CancelledError as error:
-            fact = outcomes.failed(key, error)
+            fact = outcomes.failed(key, error, run)
         before = self._board.state
         self._board.note(fact)
         if isinstance(key, ModelKey | ToolKey | PolicyKey | VerifyKey):

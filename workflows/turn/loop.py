@@ -155,7 +155,8 @@ class TurnLoop:
         """Resolve the agent once; a later deploy does not affect this turn."""
         board = self._board
         call = agent_call(request, request.agent, request.model)
-        call = call.model_copy(update={"on_done": request.on_done, "handed_to": request.handed_to})
+        urls = {"on_done": request.on_done, "on_wait": request.on_wait}
+        call = call.model_copy(update={**urls, "handed_to": request.handed_to})
         if local_lookup.is_at_hand(call):
             await local_lookup.resolve(board, call)
         while board.state.agent is None:

@@ -291,6 +291,7 @@ class Moves:
         approved, only_reads = approvals.consent_of(
             agent, request.task if request else None, tool, state.open_step.at(move.key.call).gate
         )
+        is_told = isinstance(move, Act) and agent.rules >= 6 and not tool.is_read_only
         return ToolRun(
             owner=tool.owner or agent.name,
             tool="" if tool.activity == tool.name else tool.name,
@@ -306,6 +307,7 @@ class Moves:
             effect_scope=self._effect_scope(tool),
             known=effects.known_of(state, tool),
             undoes=tool.undoes,
+            sent_at=int(workflow.time()) if is_told else 0,
         )
 
     def _effect_scope(self, tool: ToolDefinition) -> str:

@@ -23,7 +23,7 @@ from perdure.turn.keys import ModelKey
 from perdure.turn.waiting import DELAY, PROVIDER
 from perdure.values.approvals import PendingApproval
 from perdure.workflows import ancestors
-from perdure.workflows.turn import log_events, visibility
+from perdure.workflows.turn import log_events, visibility, webhooks
 from perdure.workflows.turn.turn_context import Board
 
 _REASON_CHARACTERS = 200
@@ -82,15 +82,15 @@ async def for_provider(board: Board, choice: Choice, key: ModelKey) -> bool:
     if outages.is_told(choice.number, choice.delay):
         until = workflow.now() + choice.delay
         reason = board.state.attempts.failures[-1].error.message
-        if board.state.waiting is None or board.state.waiting.kind != PROVIDER:
+        began = WaitBegan(PROVIDER, reason, (), board.failing_since, until, key.attempt)
+        is_first = board.state.waiting is None or board.state.waiting.kind != PROVIDER
+        if is_first:
             log_events.wait_began(board.state, PROVIDER)
-        board.note(
-            visibility.begin_wait(
-                board.state,
-                WaitBegan(PROVIDER, reason, (), board.failing_since, until, key.attempt),
-            )
-        )
+        shown = visibility.begin_wait(board.state, began)
+        board.note(shown)
         board.show("waits for provider")
+        if is_first:
+            await webhooks.tell_of_wait(board.state, shown)
     try:
         await workflow.wait_condition(
             lambda: board.state.attempts.pardoned != pardoned,
@@ -204,9 +204,12 @@ async def _waiting(board: Board, waits: WaitBegan, expired: list[str]) -> AsyncI
     if not board.clock.is_taken_over:
         log_events.wait_began(board.state, waits.kind)
         board.clock.begin_wait()
-        board.note(visibility.begin_wait(board.state, waits))
+        shown = visibility.begin_wait(board.state, waits)
+        board.note(shown)
         board.show(f"waits for {waits.kind}")
         await ancestors.tell_waits(board.state, waits.kind, waits.reason)
+        if shown.kind != DELAY:
+            await webhooks.tell_of_wait(board.state, shown)
     else:
         board.show(f"waits for {waits.kind}")
     yield

@@ -187,7 +187,8 @@ class ForkTurn(Body):
         budget: The limits of the new turn; it needs the permission `budget`.
         max_iterations: The largest number of its steps; it needs the permission `budget`.
         model_retry: Its retries while a provider is unavailable; they need the permission `budget`.
-        on_done: The URL of the new turn's webhook.
+        on_done: The URL of the webhook about the end of the new turn.
+        on_wait: The URL of webhooks about its waits.
     """
 
     at_step: int | None = None
@@ -200,6 +201,7 @@ class ForkTurn(Body):
     max_iterations: Iterations | None = None
     model_retry: ModelRetry | None = None
     on_done: WebhookUrl | None = None
+    on_wait: WebhookUrl | None = None
 
 
 class ResumeTurn(Body):
@@ -348,6 +350,7 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,
         on_done=body.on_done,
+        on_wait=body.on_wait,
         by=call.caller.subject,
     )
     return await _reference(call, turn)

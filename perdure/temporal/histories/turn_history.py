@@ -53,7 +53,7 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.keys import ActivityKey, AgentKey, ChildKey, ModelKey, ToolKey, parse_key
-from perdure.turn.wire import ModelCall, Summary, TurnRequest
+from perdure.turn.wire import ModelCall, Summary, ToolRun, TurnRequest
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.reports import Outcome
 
@@ -119,6 +119,7 @@ class HistoryReader:
         self._converter = converter
         self._is_worker = is_worker
         self._keys: dict[int, ActivityKey] = {}
+        self._runs: dict[int, Sequence[Payload]] = {}
         self._children: dict[int, ChildKey] = {}
         self._admitted: dict[str, Input] = {}
         self._answered: frozenset[str] = frozenset()
@@ -167,16 +168,19 @@ class HistoryReader:
         if key is None:
             return None
         self._keys[event.event_id] = key
+        payloads = event.activity_task_scheduled_event_attributes.input.payloads
+        if isinstance(key, ToolKey):
+            self._runs[event.event_id] = payloads
         if not isinstance(key, ModelKey):
             return Scheduled(key)
-        raw_call = await self._raw(event.activity_task_scheduled_event_attributes.input.payloads)
-        return Scheduled(key, unpack(raw_call, ModelCall))
+        return Scheduled(key, unpack(await self._raw(payloads), ModelCall))
 
     async def _completed(self, event: HistoryEvent) -> Recorded | None:
         done = event.activity_task_completed_event_attributes
         key = self._keys.get(done.scheduled_event_id)
         if key is None:
             return None
+        self._runs.pop(done.scheduled_event_id, None)
         return outcomes.completed(key, await self._raw(done.result.payloads))
 
     async def _ended_locally(self, event: HistoryEvent) -> tuple[Recorded, ...]:
@@ -296,7 +300,13 @@ class HistoryReader:
         if key is None:
             return None
         failure = attributes.failure if hasattr(attributes, "failure") else _cancelled()
-        return outcomes.failed(key, await self._failure(failure))
+        run = await self._run(attributes.scheduled_event_id)
+        return outcomes.failed(key, await self._failure(failure), run)
+
+    async def _run(self, scheduled: int) -> ToolRun | None:
+        """Return the input of a call of a tool; None for other activities."""
+        payloads = self._runs.pop(scheduled, None)
+        return None if payloads is None else unpack(await self._raw(payloads), ToolRun)
 
     async def _closed(self, event: HistoryEvent) -> Recorded:
         match event.event_type:

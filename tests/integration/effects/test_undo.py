@@ -292,6 +292,71 @@ async def test_resumed_turn_reads_what_was_taken_back(runtime: Runtime, bank: Ba
 
 
 @pytest.mark.accepts("T61")
+async def test_resumed_turn_reads_what_is_about_to_be_taken_back(
+    runtime: Runtime, bank: Bank
+) -> None:
+    """The second payment waits for approval to be taken back, and the first one is next."""
+
+    @tool(requires_approval=True)
+    def refund(invoice: str, ctx: ToolContext[Any]) -> str:
+        return bank.refund(invoice, ctx)
+
+    agent = Agent(
+        name="clerk",
+        model="scripted:clerk",
+        tools=[payer(bank, undo=refund)],
+        on_failure="undo",
+        max_iterations=2,
+    )
+    model = ScriptedModel(pays("i-1"), pays("i-2"), says("nothing is left"))
+    async with runtime(agent, model=model) as client:
+        turn = await client.start("clerk", "pay")
+        await turn.wait()
+        undo = client.turn(f"{turn.id}/undo-2-call_2_1")
+        await pending(undo)
+        report = await (await turn.resume(max_iterations=5)).result()
+        await undo.cancel()
+
+    said = [message.brief for message in report.messages if message.role == "user"]
+    assert bank.refunds == []
+    assert "pay, call call_2_1 in step 2" in said[-1]
+    assert "pay, call call_1_1 in step 1" in said[-1]
+
+
+@pytest.mark.accepts("T61")
+async def test_effect_that_was_settled_is_taken_back_during_a_turn(
+    runtime: Runtime, bank: Bank
+) -> None:
+    """The turn knows that it was there, and looks again before a later call."""
+    bank.loses = 1
+    may_go_on = asyncio.Event()
+
+    @tool(read_only=True)
+    async def look() -> str:
+        await may_go_on.wait()
+        return ""
+
+    tools = [payer(bank, undo=refunder(bank)), look]
+    agent = Agent(name="clerk", model="scripted:clerk", tools=tools)
+    model = ScriptedModel(
+        *(pays(), says("perhaps"), pays(), calls(call("look")), pays(), says("paid"))
+    )
+    async with runtime(agent, model=model) as client:
+        turn = await paid(client)
+        await turn.settle("call_1_1", "done", "paid i-1", by="anna")
+        fork = await turn.fork(0)
+        await eventually(lambda: len(model.requests) == 4, "the fork has been answered")
+        await (await turn.undo("call_1_1", by="anna")).result()
+        may_go_on.set()
+        report = await fork.result()
+
+    before, _, after = results(report)
+    assert before[1].startswith("Done before, in step 1 of turn")
+    assert after == (ToolOutcome.DONE, "paid i-1")
+    assert len(bank.ledger) == 2
+
+
+@pytest.mark.accepts("T61")
 async def test_call_is_made_again_after_it_was_taken_back(runtime: Runtime, bank: Bank) -> None:
     """With another key, since the service would recognize the first one; and then it is known."""
     bank.is_idempotent = True

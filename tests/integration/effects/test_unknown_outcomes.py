@@ -4,12 +4,12 @@ the report says.
 
 import asyncio
 import socket
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
 
-from perdure import Agent, Deny, OutcomeUnknown, ToolOutcome, UnsettledCall, errors, tool
+from perdure import Agent, Deny, Loss, OutcomeUnknown, ToolOutcome, UnsettledCall, errors, tool
 from perdure.agents.tools import Tool
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.values.messages import UNKNOWN_NOTE
@@ -65,7 +65,9 @@ async def test_lost_answer_is_no_failure(run: Run, error: BaseException) -> None
     [result] = report.steps[0].results
     assert of(report) == (ToolOutcome.UNKNOWN, True)
     assert result.content.startswith(f"pay: {type(error).__name__}")
-    assert "; whether it took effect is unknown\n" in result.content
+    assert result.loss is not None
+    assert result.loss.kind is Loss.NO_ANSWER
+    assert f"{result.loss.after}; whether it took effect is unknown\n" in result.content
     assert result.content.endswith(UNKNOWN_NOTE)
     assert "failed: " not in result.content
     assert report.unsettled == (
@@ -75,6 +77,7 @@ async def test_lost_answer_is_no_failure(run: Run, error: BaseException) -> None
             tool="pay",
             arguments='{"amount": 30}',
             reason=result.content,
+            loss=result.loss,
         ),
     )
 
@@ -134,11 +137,18 @@ async def test_call_that_takes_too_long_is_unknown(run: Run) -> None:
         await asyncio.Event().wait()
         return "paid"
 
+    began = datetime.now(UTC).replace(microsecond=0)
     report = await paid(run, pay)
 
+    [result] = report.steps[0].results
     assert of(report) == (ToolOutcome.UNKNOWN, True)
-    assert report.steps[0].results[0].content.endswith(UNKNOWN_NOTE)
+    assert result.content.endswith(UNKNOWN_NOTE)
     assert len(report.unsettled) == 1
+    assert result.loss is not None
+    assert result.loss.kind is Loss.TIMED_OUT
+    assert result.loss.sent_at is not None
+    assert f"longer than 0.5 s{result.loss.after}; whether" in result.content
+    assert began <= result.loss.sent_at <= datetime.now(UTC)
 
 
 @pytest.mark.accepts("T45")

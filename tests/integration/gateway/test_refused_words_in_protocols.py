@@ -93,7 +93,8 @@ async def over_webhook(
     http: httpx.AsyncClient, client: AgentClient, receiver: Receiver
 ) -> dict[str, object]:
     hook_id = f"{TURN}-hook"
-    body = {"agent": "desk", "task": "Help.", "id": hook_id, "on_done": receiver.url("/x")}
+    urls = {"on_done": receiver.url("/x"), "on_wait": receiver.url("/waits")}
+    body = {"agent": "desk", "task": "Help.", "id": hook_id, **urls}
     assert (await http.post("/v1/turns", json=body)).status_code == 202
     await denied(client, hook_id)
     session_id = f"{TURN}-chat"
@@ -104,7 +105,12 @@ async def over_webhook(
     await denied(client, f"{session_id}/1")
     [hook, *_] = await receiver.until("/x")
     [of_session, *_] = await receiver.until("/chat")
-    return {"webhook": hook.body, "webhook of a session": of_session.body}
+    [wait, *_] = await receiver.until("/waits")
+    return {
+        "webhook": hook.body,
+        "webhook of a session": of_session.body,
+        "webhook of a wait, asked": wait.body,
+    }
 
 
 async def over_agui(http: httpx.AsyncClient) -> dict[str, object]:
@@ -150,6 +156,7 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented_in_each_prot
         "MCP, list": set(),
         "webhook": set(),
         "webhook of a session": set(),
+        "webhook of a wait, asked": {PERSON},
         "Responses, asked": ASKED,
         "Responses": ASKED,
         "Responses, stream": ASKED,

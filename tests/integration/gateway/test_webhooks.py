@@ -54,7 +54,7 @@ async def test_receiver_is_told_of_each_outcome_once(runtime: Runtime, receiver:
     """The signature is that of Standard Webhooks, with each secret; the data are those of the
     report. Neither a delegate nor a fork sends anything.
     """
-    look = call("delegate_to_clerk", task="look")
+    look = call("delegate_to_agent", agent="clerk", task="look")
     model = ByTask(
         {
             "good": ScriptedModel(

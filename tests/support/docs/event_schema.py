@@ -91,7 +91,11 @@ PUBLIC: dict[str, dict[str, Any]] = {
         "known": {**STRING, "description": "an earlier call has the same effect"},
         "result": STRING,
     },
-    "tool_lost": {**FAILURE, "loss": STRING},
+    "tool_lost": {
+        **FAILURE,
+        "loss": STRING,
+        "sent_at": {**STRING, "format": "date-time", "description": "when the call was sent"},
+    },
     "verified": {"verdict": {"enum": ["found", "absent", "unreadable"]}, "result": STRING},
     "policy_answered": {"verdict": STRING},
     "hook_ended": FAILURE,

@@ -48,6 +48,7 @@ DESCRIPTIONS = {
     "delay": "when the turn begins: a duration after its start, or a date",
     "deadline": "when the turn ends at the latest: a duration after its start, or a date",
     "on_done": "the https URL that gets a webhook when the turn is over",
+    "on_wait": "the https URL that gets a webhook each time that the turn waits for somebody",
 }
 """Of every field of the input, except for those that only Perdure sets."""
 

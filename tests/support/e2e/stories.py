@@ -44,6 +44,7 @@ from perdure.turn.keys import AgentKey, Key, parse_key
 from perdure.values.messages import UNKNOWN_NOTE
 
 from ...conftest import RecordingClient, check_history, eventually, fold_history
+from ..losses import timeless
 from .app import AGENT
 
 ROOT = Path(__file__).parents[3]
@@ -464,5 +465,5 @@ def assert_paired(messages: list[Message]) -> None:
 
 
 def results(report: AgentReport) -> list[str]:
-    """The result of each tool call as the model received it, in order."""
-    return [result.content for step in report.steps for result in step.results]
+    """The result of each tool call as the model received it, in order, without times of sending."""
+    return [timeless(result.content) for step in report.steps for result in step.results]

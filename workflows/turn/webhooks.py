@@ -1,0 +1,101 @@
+"""Starts the deliveries of a turn's webhooks: when it waits for a person, and when it ends.
+
+A delivery is a child workflow that is abandoned, so that the turn goes on without it. About the end
+of a turn, it reads from history how the turn has ended, and so begins before the turn has its
+summary. About a wait, it is given the message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+from temporalio import workflow
+from temporalio.exceptions import FailureError
+
+from perdure import errors
+from perdure.delivery.webhook import WaitMessage, WebhookCall, WebhookWait
+from perdure.errors import PerdureError
+from perdure.temporal.names import WEBHOOK
+from perdure.temporal.payloads import pack
+from perdure.text import one_line
+from perdure.turn.facts import WaitBegan
+from perdure.turn.state import TurnState
+
+_DIGITS = 12
+
+
+class OnDone:
+    """The webhook about the end of one turn."""
+
+    def __init__(self) -> None:
+        self._starting: asyncio.Task[None] | None = None
+
+    async def begin(self, state: TurnState, error: PerdureError | None = None) -> None:
+        """Begin the delivery, if the turn was started with `on_done`. It begins once.
+
+        A failure to do so does not keep the turn from ending; the worker logs it. A URL that the
+        worker refused gets nothing.
+        """
+        url = state.request.on_done if state.request else None
+        if url is None or isinstance(error, errors.WebhookRefusedError):
+            return
+        if self._starting is None:
+            self._starting = asyncio.create_task(_start(url, "on_done"))
+        await asyncio.shield(self._starting)  # a cancelled turn comes here again
+
+
+async def tell_of_wait(state: TurnState, wait: WaitBegan) -> None:
+    """Begin the delivery about a wait, if the turn was started with `on_wait`.
+
+    A failure to do so does not keep the turn from waiting; the worker logs it.
+    """
+    request = state.request
+    if request is None or request.on_wait is None:
+        return
+    info = workflow.info()
+    run_id = state.carried.first_run or info.run_id
+    data = WebhookWait(
+        id=info.workflow_id,
+        root=request.lineage.ancestors[0].turn_id if request.lineage else info.workflow_id,
+        agent=request.agent,
+        last_agent=state.last_agent,
+        kind=wait.kind,
+        reason=wait.reason,
+        until=wait.until,
+        pending=tuple(call.of_run(run_id, call.arguments, call.reason) for call in wait.pending),
+        labels=request.labels,
+        schedule=request.schedule.id if request.schedule else None,
+    )
+    message = WaitMessage(type="turn.waiting", timestamp=workflow.now(), data=data)
+    await _start(request.on_wait, "on_wait", message)
+
+
+async def _start(
+    url: str, what: Literal["on_done", "on_wait"], message: WaitMessage | None = None
+) -> None:
+    info, message_id = workflow.info(), workflow.uuid4().hex
+    call = WebhookCall(
+        id=f"msg_{message_id}",
+        url=url,
+        turn_id=info.workflow_id,
+        run_id=info.run_id,
+        message=message,
+    )
+    try:
+        delivery = await workflow.start_child_workflow(
+            WEBHOOK,
+            pack(call, "the webhook"),
+            id=f"{info.workflow_id}/{what}-{message_id[:_DIGITS]}",
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
+            static_summary=one_line(f"webhook of {info.workflow_id}", 200),
+        )
+        delivery.add_done_callback(_ignored)  # it says itself how it has ended
+    except FailureError:
+        workflow.logger.warning("the webhook of the turn was not started", exc_info=True)
+
+
+def _ignored(delivery: asyncio.Task[Any]) -> None:
+    if not delivery.cancelled():
+        delivery.exception()

@@ -19,7 +19,7 @@ from perdure.clients.gateway import extras, openapi, static_page
 from perdure.clients.gateway.a2a.agents import A2AAgent
 from perdure.clients.gateway.auth import Auth
 from perdure.clients.gateway.hooks.definitions import Hook
-from perdure.clients.gateway.hooks.routes import routes as hook_routes
+from perdure.clients.gateway.hooks.serving import ServedHook
 from perdure.clients.gateway.middleware import PathLimit, SecurityHeaders
 from perdure.clients.gateway.operations import Gateway, Operation, operations_of
 from perdure.clients.gateway.problems import of_http
@@ -29,6 +29,7 @@ from perdure.clients.gateway.rest import (
     approvals,
     batches,
     effects,
+    hooks,
     schedules,
     session_events,
     sessions,
@@ -49,6 +50,7 @@ OPERATIONS = operations_of(
     sessions,
     schedules,
     batches,
+    hooks,
     about,
 )
 """Every operation but those of the protocols of others, in the order in which paths are matched."""
@@ -98,6 +100,7 @@ def app(
         auth,
         OpenRequests(max_streams, max_streams_of_caller),
         about.workflows_in(temporal_ui, client.temporal.namespace) if temporal_ui else None,
+        hooks=tuple(ServedHook(client, hook) for hook in hooks),
     )
     return Starlette(
         routes=[
@@ -107,7 +110,7 @@ def app(
             openai.routes(gateway),
             *extras.routes(gateway),
             *_a2a(gateway, a2a_agents),
-            *hook_routes(client, hooks),
+            *(hook.route() for hook in gateway.hooks),
             *static_page.routes(),
         ],
         middleware=[

@@ -18,24 +18,26 @@ class Tally:
     """The deliveries to a hook since the process began.
 
     Attributes:
-        counts: The number of deliveries by the status of their answer: 202 for those that have
-            started something, 204 for those that the filter has left out.
+        started: The number of those that have started something, repetitions included.
+        ignored: The number of those that start nothing: left out by the filter, or a test.
+        refused: The number of those that were refused.
     """
 
     def __init__(self, name: str, pause_s: float = _PAUSE_S) -> None:
-        self.counts: Counter[int] = Counter()
+        self.started = self.ignored = self.refused = 0
         self._name = name
         self._pause_s = pause_s
         self._logged_at = -pause_s
         self._unlogged: Counter[int] = Counter()
 
-    def accept(self, status: int) -> None:
+    def accept(self, *, has_started: bool) -> None:
         """Count a delivery that was not refused."""
-        self.counts[status] += 1
+        self.started += has_started
+        self.ignored += not has_started
 
     def refuse(self, status: int, reason: str) -> None:
         """Count a delivery that was refused. They are logged together, once a minute at most."""
-        self.counts[status] += 1
+        self.refused += 1
         self._unlogged[status] += 1
         now = time.monotonic()
         if now - self._logged_at < self._pause_s:

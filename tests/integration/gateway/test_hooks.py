@@ -28,7 +28,7 @@ from ...support.gateway.hooks import (
     table,
     task_of,
 )
-from ...support.gateway.served import served
+from ...support.gateway.served import as_, served
 
 DESK = Agent(name="desk", model="scripted:x")
 
@@ -226,11 +226,20 @@ async def test_filtered_deliveries_and_tests_of_the_address_start_nothing(
         unsigned = await deliver(http, "slack", "", challenge, secret="x" * 20)
         report = await client.turn(opened.json()["turn"]).result()
         known = [await is_known(client, f"hooks/github/f-{n}") for n in (1, 2, 3)]
+        listed = [
+            (await http.get("/v1/hooks", headers=as_(who))).json() for who in ("root", "anna")
+        ]
 
     answers = (closed, ping, forged, opened, slack, unsigned)
     assert [one.status_code for one in answers] == [204, 200, 401, 202, 200, 401]
     assert slack.json() == {"challenge": "3eZbrw1a"}
     assert (report.output, known) == ("Seen.", [False] * 3)
+    agent = {"agent": "desk", "started": 0, "ignored": 1, "refused": 1}
+    github = {**agent, "path": "/hooks/github", "verify": "github", "started": 1, "ignored": 2}
+    assert listed == [
+        {"hooks": [github, {**agent, "path": "/hooks/slack", "verify": "slack"}]},
+        {"hooks": []},
+    ]
 
 
 @pytest.mark.accepts("K6")
@@ -319,9 +328,7 @@ async def test_hook_of_a_tenant_starts_turns_of_the_tenant(
         talk = client.session(message.json()["session"])
         await (await talk.turn_of(message.json()["message"])).result()
         anna = await http.get("/v1/turns/hooks/github/w-1")
-        otto = await http.get(
-            "/v1/turns/hooks/github/w-1", headers={"Authorization": "Bearer otto"}
-        )
+        otto = await http.get("/v1/turns/hooks/github/w-1", headers=as_("otto"))
 
     assert turn.json() == {"turn": "@acme/hooks/github/w-1"}
     assert message.json() == {"session": "@acme/talk-cus_1", "message": "slack:w-2"}

@@ -1,11 +1,11 @@
-"""The routes of hooks: a delivery is verified, and answered once what it starts is recorded."""
+"""The route of a hook: a delivery is verified, and answered once what it starts is recorded."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 from pydantic_core import to_json
 from starlette.requests import Request
@@ -25,29 +25,28 @@ _NO_CONTENT = 204
 _ACCEPTED = 202
 
 
-def routes(client: AgentClient, hooks: Sequence[Hook]) -> list[Route]:
-    """Return the routes of hooks."""
-    return [_Served(client, hook).route() for hook in hooks]
-
-
-class _Served:
+class ServedHook:
     """A hook in a process, with what its deliveries share.
 
     Each hook has memory and places of its own, so that a flood of deliveries to one neither slows
     the others nor the callers of the gateway.
+
+    Attributes:
+        hook: The hook.
+        tally: What became of its deliveries in this process.
     """
 
     def __init__(self, client: AgentClient, hook: Hook) -> None:
+        self.hook = hook
+        self.tally = Tally(hook.name)
         self._client = client
-        self._hook = hook
         self._bodies = Bodies(limits.HOOK_BODIES_BYTES)
         self._starts = asyncio.Semaphore(limits.HOOK_STARTS)
         self._waiting = 0
-        self._tally = Tally(hook.name)
 
     def route(self) -> Route:
         """Return the route."""
-        path = self._hook.table.path
+        path = self.hook.table.path
         return Route(path, self._endpoint, methods=["POST"], name=f"hook {path}")
 
     async def _endpoint(self, request: Request) -> Response:
@@ -55,9 +54,9 @@ class _Served:
             response = await self._answer(request)
         except Exception as error:  # noqa: BLE001 - every error is answered
             response = response_to(_for_sender(error))
-            self._tally.refuse(response.status_code, str(error))
+            self.tally.refuse(response.status_code, str(error))
         else:
-            self._tally.accept(response.status_code)
+            self.tally.accept(has_started=response.status_code == _ACCEPTED)
         return response
 
     async def _answer(self, request: Request) -> Response:
@@ -68,7 +67,7 @@ class _Served:
             PerdureError: It cannot be started.
             TimeoutError: It takes too long.
         """
-        hook, headers = self._hook, dict(request.headers)
+        hook, headers = self.hook, dict(request.headers)
         claim = hook.scheme.claim(headers)
         claim.check_time(time.time(), hook.table.replay_window)
         check_media_type(request)

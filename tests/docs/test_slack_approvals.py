@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import hmac
 import json
-import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,13 +16,15 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from perdure.clients import AgentClient
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
+from perdure.worker.settings import WorkerSettings
 
 from ..support.docs.commands import commands
 from ..support.docs.until import until
+from ..support.mcp.ports import free_port
 from .conftest import Tell
 
+WEBHOOK_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 ANNA = {"id": "U042", "username": "anna"}
 LONG = "4711" * 1_000
@@ -99,45 +100,44 @@ def wants(euros: int, ticket: str = "4711") -> ScriptedModel:
     return ScriptedModel(calls(call("refund", ticket=ticket, euros=euros)), says("Done."))
 
 
-async def is_listed(client: AgentClient) -> bool:
-    """Whether a call is in the list of those that wait, which lags."""
-    return bool([one async for one in client.pending_approvals("support")])
-
-
 def texts(messages: list[dict[str, Any]]) -> list[str]:
     return [one["blocks"][0]["text"]["text"] for one in messages]
 
 
 @pytest.mark.slow  # two processes of the desk
 @pytest.mark.accepts("D72", "D73")
-async def test_refunds_are_decided_in_slack_as_the_page_says(
-    tell: Tell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_refunds_are_decided_in_slack_as_the_page_says(tell: Tell) -> None:
     """Once, by the person whom Slack names; nothing that Slack has not signed decides anything."""
     model = ByTask({"one": wants(40), "two": wants(900), "three": wants(1, LONG), "four": wants(5)})
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    waits: dict[str, Any] = {"on_wait": f"{address}/waits"}
+    settings = WorkerSettings(
+        webhook_hosts=(f"private:127.0.0.1:{port}",), webhook_secrets=(WEBHOOK_SECRET,)
+    )
     with faked() as slack:
         async with tell("slack-approvals") as story:
-            client = await story.works(await story.defining("agent"), model)
+            agent = await story.defining("agent")
+            client = await story.works(agent, model, settings=settings)
             [command] = commands(await story.up_to("The program", "console"))
             story.terminal.environment |= {
-                "SLACK_API": slack.url,
+                "SLACK_API": f"{slack.url}/",
                 "SLACK_CHANNEL": "C1",
                 "SLACK_BOT_TOKEN": "xoxb-1",
                 "SLACK_SIGNING_SECRET": SECRET,
+                "WEBHOOK_SECRET": WEBHOOK_SECRET,
             }
 
             @contextlib.asynccontextmanager
             async def desk() -> AsyncIterator[Callable[..., Any]]:
-                async with story.terminal.stays(command) as (_, printed):
-                    address = re.findall(r"http://\S+", printed)[0]
-                    monkeypatch.setenv("DESK_URL", address)
-                    async with httpx.AsyncClient(base_url=address, timeout=30) as http:
-                        yield lambda body, headers: http.post(
-                            "/slack", content=body, headers=headers
-                        )
+                async with (
+                    story.terminal.stays(command, port),
+                    httpx.AsyncClient(base_url=address, timeout=30) as http,
+                ):
+                    yield lambda body, headers: http.post("/slack", content=body, headers=headers)
 
             async with desk() as send:
-                first = await client.start("support", "one", id="ticket-1")
+                first = await client.start("support", "one", id="ticket-1", **waits)
                 [message] = await slack.until("/chat.postMessage", 1)
                 yes, forged = press(slack, message, "approve"), press(slack, message, "deny")
                 refused = [
@@ -147,22 +147,22 @@ async def test_refunds_are_decided_in_slack_as_the_page_says(
                     await send(yes, {**signed(yes), "x-slack-signature": "v0=ä".encode()}),
                     await send(yes, {}),
                 ]
+                async with httpx.AsyncClient(base_url=address) as nobody:
+                    refused.append(await nobody.post("/waits", content=b"{}"))
                 pressed = await send(yes, signed(yes))
                 report = await first.result()
                 await slack.until("/answer", 1)
                 await send(yes, signed(yes))
                 answers = await slack.until("/answer", 2)
-                second = await client.start("support", "two", id="ticket-2")
+                second = await client.start("support", "two", id="ticket-2", **waits)
                 no = press(slack, (await slack.until("/chat.postMessage", 2))[1], "deny")
                 await send(no, signed(no))
                 denied = await second.result()
-                third = await client.start("support", "three", id="ticket-3")
+                third = await client.start("support", "three", id="ticket-3", **waits)
                 [*_, long] = await slack.until("/chat.postMessage", 3)
                 await third.cancel()
-            monkeypatch.setenv("DESK_URL", "http://127.0.0.1:9")  # the desk is away
-            fourth = await client.start("support", "four", id="ticket-4")
-            await fourth.wait(30)
-            await until(lambda: is_listed(client), "the call is listed")
+            fourth = await client.start("support", "four", id="ticket-4", **waits)
+            await fourth.wait(30)  # the desk is away
             async with desk() as send:
                 [*_, late] = await slack.until("/chat.postMessage", 4)
                 yes = press(slack, late, "approve")
@@ -172,7 +172,7 @@ async def test_refunds_are_decided_in_slack_as_the_page_says(
     by = "anna (U042) in Slack"
     assert (message["channel"], message["key"]) == ("C1", "Bearer xoxb-1")
     assert texts([message]) == ['ticket-1: refund {"ticket": "4711", "euros": 40}']
-    assert [one.status_code for one in [*refused, pressed]] == [401] * 5 + [200]
+    assert [one.status_code for one in [*refused, pressed]] == [401] * 6 + [200]
     assert [one.content for one in report.steps[0].results] == ["40 euros for ticket 4711"]
     assert [(one.approve, one.by) for one in report.steps[0].decisions] == [(True, by)]
     assert answers[0] == {"replace_original": True, "text": f"ticket-1: approve by {by}"}

@@ -183,14 +183,14 @@ class Terminal:
 
     @asynccontextmanager
     async def stays(
-        self, command: Command
+        self, command: Command, port: int = 0
     ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
         """A command that keeps running, once all the output that the page shows is there; and its
-        output so far, including stderr.
+        output so far, including stderr. A server listens at a port, or at any free one.
         """
         shown, said = command.shown or "…\n…task queue…\n", list[str]()
         line = command.line + (
-            " --port 0" if {"dev", "serve", "uvicorn"} & set(command.words) else ""
+            f" --port {port}" if {"dev", "serve", "uvicorn"} & set(command.words) else ""
         )
         async with self._started(line, said, stderr=asyncio.subprocess.STDOUT) as process:
             assert process.stdout is not None

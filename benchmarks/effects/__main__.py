@@ -59,7 +59,8 @@ def merged(figures: dict[str, Any], file: Path) -> dict[str, Any]:
     """The figures, with those of the file for what was not measured, in the order of all rows."""
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     rows = [*ROWS, *PEERS]
-    orders = {"rows": rows, "modes": rows, "ends": rows, "kills": KILL_ROWS}
+    kill_rows = [*KILL_ROWS, *(f"{row}, {moment}" for row in PEERS for moment in MOMENTS)]
+    orders = {"rows": rows, "modes": rows, "ends": rows, "kills": kill_rows}
     found = {**before, **figures}
     for table, order in orders.items():
         both = {**before.get(table, {}), **figures.get(table, {})}

@@ -56,13 +56,11 @@ class Round:
     """Jobs that lose their process at one moment.
 
     Attributes:
-        configuration: How the tools are declared.
         moment: A key of `MOMENTS`.
         folder: Where each call notes that it waits for its end.
         jobs: The jobs.
     """
 
-    configuration: Configuration
     moment: str
     folder: Path
     jobs: Sequence[Job]
@@ -78,36 +76,39 @@ class Round:
 
 
 @contextlib.asynccontextmanager
-async def opened(configuration: Configuration, moment: str) -> AsyncIterator[Round]:
+async def opened(
+    moment: str, behaviours: Sequence[Behaviour] = (*Behaviour,), *, honours_keys: bool
+) -> AsyncIterator[Round]:
     """Every task with every behaviour, each with a service for the duration of the block."""
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         jobs = []
         for template in TEMPLATES:
-            terms = template.terms(honours_keys=configuration.honours_keys, hold_s=PATIENCE_S)
+            terms = template.terms(honours_keys=honours_keys, hold_s=PATIENCE_S)
             case = Case(template, MOMENTS[moment])
-            for behaviour in Behaviour:
+            for behaviour in behaviours:
                 service = await stack.enter_async_context(serving(case.fault, terms))
                 jobs.append(Job(behaviour, case, service))
-        yield Round(configuration, moment, folder, jobs)
+        yield Round(moment, folder, jobs)
 
 
 async def run(configuration: Configuration, moment: str, address: str) -> list[Graded]:
     """Run turns on Perdure, and kill their worker once."""
     queue = f"effects-{configuration.name}-{moment}"
     client = await AgentClient.connect(address, task_queue=queue)
-    async with opened(configuration, moment) as jobs, working(queue, address, jobs) as worker:
-        turns = [await _begun(client, jobs, job) for job in jobs.jobs]
+    services = opened(moment, honours_keys=configuration.honours_keys)
+    async with services as jobs, working(queue, address, jobs) as worker:
+        turns = [await _begun(client, configuration, moment, job) for job in jobs.jobs]
         await until(lambda: jobs.is_ready)
         for process in supervised(worker.pid):
             os.kill(process, signal.SIGKILL)
         return [await _ended(job, turn) for job, turn in zip(jobs.jobs, turns, strict=True)]
 
 
-async def _begun(client: AgentClient, jobs: Round, job: Job) -> Turn:
-    label = {KILL: jobs.moment}
+async def _begun(client: AgentClient, configuration: Configuration, moment: str, job: Job) -> Turn:
+    label = {KILL: moment}
     return await begun(
-        client, jobs.configuration, job.behaviour, job.case.template, job.service, **label
+        client, configuration, job.behaviour, job.case.template, job.service, **label
     )
 
 
@@ -131,7 +132,7 @@ async def working(
 
 async def run_loops(configuration: Configuration, moment: str) -> list[Graded]:
     """Run loops without Perdure, kill their process once, and begin again in another one."""
-    async with opened(configuration, moment) as jobs:
+    async with opened(moment, honours_keys=configuration.honours_keys) as jobs:
         loops = [
             {"behaviour": job.behaviour, "tool": job.case.template.tool, "url": job.service.url}
             for job in jobs.jobs

@@ -189,11 +189,16 @@ def _key(kind: Key, ctx: ToolContext[None]) -> str:
     return {"none": "", "call": ctx.idempotency_key, "effect": ctx.effect_key}[kind]
 
 
+def note_of(folder: Path, name: str) -> Path:
+    """The file in which a call notes the id of its process before it waits for its end."""
+    return folder / name.replace("/", "-")
+
+
 async def killed(kill: str, moment: str, name: str) -> None:
     """Wait for the end of the process, once for a name, if the kill has to come at this moment."""
     if kill != moment:
         return
-    note = Path(os.environ[GATE]) / name.replace("/", "-")
+    note = note_of(Path(os.environ[GATE]), name)
     if not note.exists():
         note.write_text(str(os.getpid()), encoding="utf-8")
         await asyncio.sleep(_NEVER_S)

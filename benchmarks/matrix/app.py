@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from benchmarks.matrix import witness
@@ -77,7 +78,7 @@ async def book(ctx: ToolContext[None], what: str) -> str:
     return await effect(ctx, "book", what)
 
 
-@tool
+@tool(timeout=timedelta(minutes=10))  # a lost worker is noticed by its heartbeats alone
 async def charge(ctx: ToolContext[None], what: str) -> str:
     """Charge something. It may not be repeated."""
     return await effect(ctx, "charge", what)

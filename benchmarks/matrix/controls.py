@@ -188,7 +188,8 @@ CONTROLS = (
         Planted(
             "a tool whose worker was lost is reported as done",
             "perdure/turn/steps.py",
-            '"contact with the process that ran it was lost; whether it took effect is unknown"',
+            '"contact with the process that ran it was lost{after}; whether it took effect is'
+            ' unknown"',
             '"receipt-0"',
             ("overclaims",),
         ),

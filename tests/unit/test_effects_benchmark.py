@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.effects.__main__ import merged
 from benchmarks.effects.behaviours import FIND, Behaviour, Claim, next_move
+from benchmarks.effects.episodes import serving
 from benchmarks.effects.grading import MEASURES, Statement, counted, graded
+from benchmarks.effects.kills import Job as KilledJob
+from benchmarks.effects.kills import Round
+from benchmarks.effects.peers import killed
 from benchmarks.effects.peers.jobs import (
     DEFAULTS,
     FIND_TOOL,
     KEY,
+    NO_END,
     SETTINGS,
     WRITE_TOOL,
     Job,
     Seen,
     failure,
     may_repeat,
+    port_of,
 )
 from benchmarks.effects.peers.rows import MODULES
 from benchmarks.effects.peers.rows import ROWS as PEERS
 from benchmarks.effects.templates import BY_TOOL, MODES, TEMPLATES, Case, Record, cases
-from benchmarks.effects.tools import ServiceRefused
+from benchmarks.effects.tools import GATE, ServiceRefused
 from perdure import ToolCall, ToolResult
 from perdure.testing import Fault, MadeEffect, Reply
 from tests.support.docs.measured import PEER_SETTINGS, effect_tables
+
+from ..conftest import eventually
 
 PAY, ORDER, REFUND = BY_TOOL["pay"], BY_TOOL["order"], BY_TOOL["refund"]
 PAYMENT = PAY.records[0]
@@ -194,8 +206,8 @@ def test_a_field_with_a_new_name_has_it_in_the_next_call() -> None:
     assert PAY.original(record) == PAYMENT
 
 
-def job(behaviour: Behaviour = Behaviour.CAREFUL) -> Job:
-    return Job(KEY, behaviour, Case(PAY, Fault.TIMEOUT_POST), "http://127.0.0.1:1")
+def job(behaviour: Behaviour = Behaviour.CAREFUL, *, port: int = 1, kill: str = "") -> Job:
+    return Job(KEY, behaviour, PAY, port, kill)
 
 
 async def test_model_of_other_frameworks_moves_like_the_one_of_perdure() -> None:
@@ -203,11 +215,11 @@ async def test_model_of_other_frameworks_moves_like_the_one_of_perdure() -> None
     asked = job()
 
     first = await asked.next_move([])
-    lost = Seen(first.call_id, failure("RemoteProtocolError", "no answer"))
+    lost = Seen(first.call_id, WRITE_TOOL, failure("RemoteProtocolError", "no answer"))
     second = await asked.next_move([lost])
-    nothing = Seen(second.call_id, json.dumps({"made": [], "missing": [PAYMENT]}))
+    nothing = Seen(second.call_id, FIND_TOOL, json.dumps({"made": [], "missing": [PAYMENT]}))
     third = await asked.next_move([lost, nothing])
-    last = await asked.next_move([lost, nothing, Seen(third.call_id, "{}")])
+    last = await asked.next_move([lost, nothing, Seen(third.call_id, WRITE_TOOL, "{}")])
 
     assert [first.tool, second.tool, third.tool] == [WRITE_TOOL, FIND_TOOL, WRITE_TOOL]
     assert json.loads(json.loads(first.arguments)["records"]) == [PAYMENT]
@@ -242,7 +254,71 @@ def test_other_frameworks_repeat_and_name_what_they_can_know(
 
     assert may_repeat(error) is repeats
     assert ("is unknown" in text) is is_unknown
-    assert Seen("call_0", text).is_error
+    assert Seen("call_0", WRITE_TOOL, text).is_error
+
+
+async def test_model_of_a_process_that_took_over_needs_only_what_is_shown() -> None:
+    """The name of a job says all of it, so nothing has to be remembered."""
+    asked = job(kill="in")
+    first = await asked.next_move([])
+    lost = Seen(first.call_id, WRITE_TOOL, failure("TimeoutError", "activity StartToClose timeout"))
+
+    taken_over = Job.of(asked.name)
+
+    assert taken_over == replace(asked, asked={}, results=())
+    assert await taken_over.next_move([lost]) == await asked.next_move([lost])
+    assert "/" not in asked.name  # it names a file
+
+
+@pytest.mark.parametrize(
+    ("moment", "fault"),
+    [
+        pytest.param("before", Fault.NONE, id="before"),
+        pytest.param("in", Fault.TIMEOUT_POST, id="in"),
+        pytest.param("after", Fault.NONE, id="after"),
+    ],
+)
+async def test_a_kill_has_landed_if_the_ledger_and_the_call_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, fault: Fault
+) -> None:
+    """Neither a job that is not there yet, nor one that is beyond it counts."""
+    monkeypatch.setenv(GATE, str(tmp_path))
+    terms = PAY.terms(honours_keys=False, hold_s=60)
+    async with serving(fault, terms) as service:
+        asked = job(port=port_of(service), kill=moment)
+        one = KilledJob(Behaviour.CAREFUL, Case(PAY, fault), service)
+        jobs = Round(moment, tmp_path, [one])
+
+        def is_in_call(pid: int = os.getpid()) -> bool:
+            return killed.is_in_call(jobs, asked.name, one, pid)
+
+        assert not is_in_call()
+        first = asyncio.create_task(asked.write(json.dumps([PAYMENT])))
+        await eventually(is_in_call, "it is in its call")
+        assert is_in_call(pid=1) is (moment == "in")  # nothing of it is noted there
+        first.cancel()
+        await asked.write(json.dumps([PAYMENT]))
+        assert not is_in_call()
+
+
+def test_a_job_whose_kill_did_not_land_counts_apart() -> None:
+    """It is in no other column."""
+    case = Case(PAY, Fault.NONE)
+    ends = {"done": True, NO_END: True, "ServiceRefused": True, "unknown": False}
+    jobs = [
+        killed.Killed(graded(case, Behaviour.BLIND, [made()], [], claim), has_landed)
+        for claim, has_landed in ends.items()
+    ]
+
+    counted_ones = killed.figures(jobs, [Behaviour.BLIND])
+
+    assert {name: of for name, of in counted_ones.items() if of != [0]} == {
+        "exactly once": [3],
+        "success": [3],
+        "no end": [1],
+        "error": [1],
+        "not landed": [1],
+    }
 
 
 def test_every_row_of_other_frameworks_says_what_is_set() -> None:
@@ -276,3 +352,19 @@ def test_rows_of_other_frameworks_are_kept_beside_ours(tmp_path: Any) -> None:
     assert (again["date"], again["peers"], again["ends"]) == ("2026-01-02", peers, ends)
     shown = "".join(effect_tables(again))
     assert shown.index("| none |") < shown.index("other frameworks") < shown.rindex("| none |")
+
+
+def test_kills_of_other_frameworks_are_shown_after_ours(tmp_path: Any) -> None:
+    """They have columns of their own, and leave the figures of episodes as they are."""
+    file, [theirs, *_] = tmp_path / "effects.json", PEERS
+    ours = {measure: [1, 2, 3, 4] for measure in MEASURES}
+    before = {**figures(["loop, no key"]), "kills": {"loop, no key, in": ours}}
+    file.write_text(json.dumps(before))
+    other = killed.figures([], [Behaviour.BLIND])
+
+    found = merged({"rows": {}, "modes": {}, "kills": {f"{theirs}, in": other}}, file)
+
+    assert found["rows"] == before["rows"]
+    assert [*found["kills"]] == ["loop, no key, in", f"{theirs}, in"]
+    shown = "".join(effect_tables(found))
+    assert shown.index("| loop, no key, in |") < shown.index("not landed |") < shown.index(theirs)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.matrix.controls import CONTROLS
+
 from ..support.planted import (
     BATCHES,
     NOT_FOUND,
@@ -46,8 +48,10 @@ def test_planted_fault_is_found_in_every_order(fault: Planted, tmp_path: Path) -
 
 
 def test_every_fault_can_still_be_planted(tmp_path: Path) -> None:
-    """The code that each of them replaces is there, once."""
+    """The code that each of them replaces is there, once; also for the kill matrix."""
     root = Path(__file__).parents[2]
+    controls = [control.planted for control in CONTROLS]
 
-    for fault in (*ALL, *NOT_FOUND):
-        assert (root / fault.file).read_text(encoding="utf-8").count(fault.before) == 1, fault.name
+    for fault in (*ALL, *NOT_FOUND, *controls):
+        for file, before, _ in ((fault.file, fault.before, fault.after), *fault.also):
+            assert (root / file).read_text(encoding="utf-8").count(before) == 1, fault.name

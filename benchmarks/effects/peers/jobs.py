@@ -1,7 +1,8 @@
 """A task for a scripted model with a behaviour, its service, and what the model has seen.
 
-Agents, models and tools are in the process of the benchmark, so each finds its job by its name,
-which is the task of the agent, and the name of its workflow or thread.
+The name of a job says all of it. It is the task of the agent, and the id of its workflow or thread,
+so models and tools find their job also in a process that has taken over. There, what the model has
+seen is what the framework shows it; `asked` and `results` are for the grader.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from benchmarks.effects import tools
 from benchmarks.effects.behaviours import FIND, Behaviour, next_move
 from benchmarks.effects.episodes import serving
 from benchmarks.effects.grading import Graded, Statement, graded
-from benchmarks.effects.templates import Case
+from benchmarks.effects.templates import BY_TOOL, Case, Template
 from benchmarks.effects.tools import ServiceRefused
 from perdure import ToolCall, ToolOutcome, ToolResult
+from perdure.testing import StubService
 
 WRITE_TOOL, FIND_TOOL = "write", "find"
 FAILED = "it failed"
@@ -48,18 +50,25 @@ class Setting:
     attempts: int = 0
     sends_key: bool = False
 
+    @property
+    def slug(self) -> str:
+        """The name without spaces."""
+        return self.name.replace(" ", "-")
+
 
 DEFAULTS = Setting("defaults")
 ONCE = Setting("one attempt", attempts=1)
 KEY = Setting("key of the call", attempts=ATTEMPTS, sends_key=True)
 SETTINGS = (DEFAULTS, ONCE, KEY)
+BY_SLUG = {setting.slug: setting for setting in SETTINGS}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A result of a tool, as the model sees it."""
+    """A result of a tool, by its name here, as the framework shows it to the model."""
 
     call_id: str
+    tool: str
     content: str
 
     @property
@@ -85,19 +94,49 @@ class Move:
 
 @dataclass
 class Job:
-    """A task for a model with a behaviour, its service, and what the model has seen so far."""
+    """A task for a model with a behaviour, its service, and what the model has seen so far.
+
+    Attributes:
+        setting: How the framework is set up.
+        behaviour: That of the model.
+        template: The task.
+        port: That of its service.
+        kill: The moment at which its process is killed; empty if it is not.
+        number: What tells it apart.
+        asked: The calls of the model in this process, by their ids.
+        results: What the model saw last, in this process.
+    """
 
     setting: Setting
     behaviour: Behaviour
-    case: Case
-    url: str
+    template: Template
+    port: int
+    kill: str = ""
+    number: str = field(default_factory=lambda: uuid4().hex)
     asked: dict[str, ToolCall] = field(default_factory=dict)
     results: Sequence[ToolResult] = ()
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """The job with this name, which has seen nothing yet."""
+        setting, behaviour, tool, port, kill, number = name.split(".")
+        return cls(BY_SLUG[setting], Behaviour(behaviour), BY_TOOL[tool], int(port), kill, number)
+
+    @property
+    def name(self) -> str:
+        """Its name, which is not that of any other job."""
+        task = (self.setting.slug, self.behaviour, self.template.tool)
+        return ".".join((*task, str(self.port), self.kill, self.number))
+
+    @property
+    def url(self) -> str:
+        """The URL of its service."""
+        return f"http://127.0.0.1:{self.port}"
 
     async def next_move(self, seen: Sequence[Seen]) -> Move:
         """The next move of the model, after the results that it sees."""
         self.results = [self._result(one) for one in seen]
-        reply = next_move(self.case.template, self.behaviour, self.results)
+        reply = next_move(self.template, self.behaviour, self.results)
         await asyncio.sleep(reply.delay.total_seconds())
         assert reply.answer is not None
         message = reply.answer.message
@@ -111,23 +150,27 @@ class Job:
         return Move(call_id=call_id, tool=tool, records=records)
 
     def _result(self, seen: Seen) -> ToolResult:
-        name = self.asked[seen.call_id].name
+        prefix = FIND if seen.tool == FIND_TOOL else ""
+        name = f"{prefix}{self.template.tool}"
         return ToolResult(
             call_id=seen.call_id, name=name, content=seen.content, is_error=seen.is_error
         )
 
     async def write(self, records: str, key: str = "") -> str:
-        """Make the effects.
+        """Make the effects; wait for the end of the process if it is killed at this moment.
 
         Raises:
             ServiceRefused: The service answered with an error.
             httpx.TransportError: There was no answer.
         """
-        return await tools.send(self.case.template, self.url, json.loads(records), key)
+        await tools.killed(self.kill, "before", self.name)
+        answer = await tools.send(self.template, self.url, json.loads(records), key)
+        await tools.killed(self.kill, "after", self.name)
+        return answer
 
     async def find(self, records: str) -> str:
         """Read back which effects were made, and which are missing."""
-        return json.dumps(await tools.found(self.case.template, self.url, json.loads(records)))
+        return json.dumps(await tools.found(self.template, self.url, json.loads(records)))
 
     def statements(self) -> Iterator[Statement]:
         """Yield what became of each call by its result; without one, its outcome is unknown."""
@@ -139,7 +182,7 @@ class Job:
             if result := results.get(call_id):
                 outcome, content = _outcome(result), result.content
             records: list[dict[str, Any]] = json.loads(call.arguments)["records"]
-            yield Statement.of(self.case.template, outcome, records, content)
+            yield Statement.of(self.template, outcome, records, content)
 
 
 def _outcome(result: ToolResult) -> ToolOutcome:
@@ -148,9 +191,13 @@ def _outcome(result: ToolResult) -> ToolOutcome:
     return ToolOutcome.UNKNOWN if _LOST in result.content else ToolOutcome.FAILED
 
 
-JOBS: dict[str, Job] = {}
-"""The jobs of this process by their names."""
+_JOBS: dict[str, Job] = {}
 _LOST = "whether it has taken effect is unknown"
+
+
+def job_of(name: str) -> Job:
+    """The job with this name; always the same one in a process."""
+    return _JOBS.setdefault(name, Job.of(name))
 
 
 def failure(kind: str, message: str) -> str:
@@ -173,8 +220,7 @@ async def episode(runs: Runs, setting: Setting, behaviour: Behaviour, case: Case
     """Run a job with a service of its own; the type of an error that ends it is its claim."""
     terms = case.template.terms(honours_keys=setting.sends_key)
     async with serving(case.fault, terms) as service:
-        name = f"{behaviour}-{case.template.tool}-{case.fault}-{uuid4()}"
-        job = JOBS[name] = Job(setting, behaviour, case, service.url)
+        name = Job(setting, behaviour, case.template, port_of(service)).name
         try:
             async with asyncio.timeout(SLOW_S if setting.attempts else ENDLESS_S):
                 claim = await runs(name)
@@ -183,7 +229,12 @@ async def episode(runs: Runs, setting: Setting, behaviour: Behaviour, case: Case
         except Exception as error:  # noqa: BLE001 - of whatever framework
             claim = type(error).__name__
         service.settle()
-        return graded(case, behaviour, service.effects, [*job.statements()], claim)
+        return graded(case, behaviour, service.effects, [*job_of(name).statements()], claim)
+
+
+def port_of(service: StubService) -> int:
+    """The port of a service that has started."""
+    return int(service.url.rpartition(":")[2])
 
 
 async def many(

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 from dbos import DBOS, DBOSConfig, SetWorkflowID
 from dbos import error as errors
@@ -23,19 +21,17 @@ from benchmarks.effects.peers import jobs
 from benchmarks.effects.peers.jobs import (
     ATTEMPTS,
     FIRST_PAUSE_S,
-    JOBS,
     WRITE_TOOL,
     Job,
-    Runs,
-    Setting,
     failure,
+    job_of,
     may_repeat,
 )
 from benchmarks.effects.peers.pydantic_ai_model import JobModel
 
 
 def _job() -> Job:
-    return JOBS[str(DBOS.workflow_id)]
+    return job_of(str(DBOS.workflow_id))
 
 
 @DBOS.step()
@@ -86,21 +82,30 @@ TOLD = Agent(
 @DBOS.workflow()
 async def answer(name: str) -> str:
     """A run of the agent with the setting of its job."""
-    agent = DEFAULTS if JOBS[name].setting is jobs.DEFAULTS else TOLD
+    agent = DEFAULTS if job_of(name).setting is jobs.DEFAULTS else TOLD
     return str((await agent.run(name)).output)
 
 
+class Turns:
+    """Workflows of one process."""
+
+    async def run(self, turn_id: str, task: str) -> str:
+        with SetWorkflowID(turn_id):
+            return str(await answer(task))
+
+    async def again(self, turn_id: str) -> str:
+        """Launching has continued it. This waits for it."""
+        return str(await (await DBOS.retrieve_workflow_async(turn_id)).get_result())
+
+    async def recover(self) -> list[str]:
+        """Return nothing: launching has continued all."""
+        return []
+
+
 @contextlib.asynccontextmanager
-async def opened(setting: Setting, address: str) -> AsyncIterator[Runs]:
-    """Workflows with a database, for the duration of the block."""
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{Path(folder) / 'workflows.db'}"
-        DBOS(config=DBOSConfig(name="effects", system_database_url=url, log_level="CRITICAL"))
-        await asyncio.to_thread(DBOS.launch)
-
-        async def runs(name: str) -> str:
-            with SetWorkflowID(name):
-                return str(await answer(name))
-
-        yield runs
-        DBOS.destroy()
+async def opened(url: str, variant: str) -> AsyncIterator[Turns]:
+    """Workflows that are stored at `url`."""
+    DBOS(config=DBOSConfig(name="effects", system_database_url=url, log_level="CRITICAL"))
+    await asyncio.to_thread(DBOS.launch)
+    yield Turns()
+    DBOS.destroy()

@@ -9,9 +9,7 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from langchain.agents import create_agent
@@ -23,14 +21,14 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from benchmarks.effects.peers.jobs import (
+    BY_SLUG,
     DEFAULTS,
     FIRST_PAUSE_S,
-    JOBS,
     WRITE_TOOL,
-    Runs,
     Seen,
     Setting,
     failure,
+    job_of,
     may_repeat,
 )
 from benchmarks.effects.tools import ServiceRefused
@@ -41,7 +39,7 @@ class JobModel(BaseChatModel):
 
     async def _agenerate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
         task = next(str(message.content) for message in messages if message.type == "human")
-        move = await JOBS[task].next_move([*_seen(messages)])
+        move = await job_of(task).next_move([*_seen(messages)])
         message = AIMessage(move.text)
         if move.tool:
             call = {"name": move.tool, "args": {"records": move.records}, "id": move.call_id}
@@ -62,7 +60,7 @@ class JobModel(BaseChatModel):
 def _seen(messages: Sequence[BaseMessage]) -> Iterator[Seen]:
     for message in messages:
         if isinstance(message, ToolMessage):
-            yield Seen(message.tool_call_id, str(message.content))
+            yield Seen(message.tool_call_id, str(message.name), str(message.content))
 
 
 def _thread(runtime: ToolRuntime[Any, Any]) -> str:
@@ -72,7 +70,7 @@ def _thread(runtime: ToolRuntime[Any, Any]) -> str:
 async def write(records: str, runtime: ToolRuntime) -> str:  # type: ignore[type-arg,unused-ignore]
     """Make the effects."""
     thread = _thread(runtime)
-    job = JOBS[thread]
+    job = job_of(thread)
     key = f"{thread}/{runtime.tool_call_id}" if job.setting.sends_key else ""
     try:
         return await job.write(records, key)
@@ -84,7 +82,7 @@ async def write(records: str, runtime: ToolRuntime) -> str:  # type: ignore[type
 
 async def find(records: str, runtime: ToolRuntime) -> str:  # type: ignore[type-arg,unused-ignore]
     """Read back which effects were made."""
-    return await JOBS[_thread(runtime)].find(records)
+    return await job_of(_thread(runtime)).find(records)
 
 
 def _retrying(setting: Setting) -> ToolRetryMiddleware:
@@ -97,25 +95,39 @@ def _retrying(setting: Setting) -> ToolRetryMiddleware:
     )
 
 
+class Turns:
+    """Threads of one graph."""
+
+    def __init__(self, graph: Any, setting: Setting) -> None:
+        self._graph = graph
+        self._durability = "async" if setting is DEFAULTS else "sync"
+
+    async def run(self, turn_id: str, task: str) -> str:
+        return await self._invoke(turn_id, {"messages": [{"role": "user", "content": task}]})
+
+    async def again(self, turn_id: str) -> str:
+        """Invoking a thread without an input continues it from its last checkpoint."""
+        return await self._invoke(turn_id, None)
+
+    async def recover(self) -> list[str]:
+        """Return nothing: nothing looks for threads that a crash has cut off."""
+        return []
+
+    async def _invoke(self, turn_id: str, given: Any) -> str:
+        config = {"configurable": {"thread_id": turn_id}}
+        state = await self._graph.ainvoke(given, config, durability=self._durability)
+        return str(state["messages"][-1].content)
+
+
 @contextlib.asynccontextmanager
-async def opened(setting: Setting, address: str) -> AsyncIterator[Runs]:
-    """An agent with a database, for the duration of the block."""
-    is_default = setting is DEFAULTS
-    with tempfile.TemporaryDirectory() as folder:
-        async with AsyncSqliteSaver.from_conn_string(str(Path(folder) / "threads.db")) as saver:
-            graph: Any = create_agent(
-                JobModel(),
-                [write, find],
-                middleware=[] if is_default else [_retrying(setting)],
-                checkpointer=saver,
-            )
-
-            async def runs(name: str) -> str:
-                state = await graph.ainvoke(
-                    {"messages": [{"role": "user", "content": name}]},
-                    {"configurable": {"thread_id": name}},
-                    durability="async" if is_default else "sync",
-                )
-                return str(state["messages"][-1].content)
-
-            yield runs
+async def opened(url: str, variant: str) -> AsyncIterator[Turns]:
+    """An agent whose state is stored at `url`."""
+    setting = BY_SLUG[variant]
+    async with AsyncSqliteSaver.from_conn_string(url.removeprefix("sqlite:///")) as saver:
+        graph: Any = create_agent(
+            JobModel(),
+            [write, find],
+            middleware=[] if setting is DEFAULTS else [_retrying(setting)],
+            checkpointer=saver,
+        )
+        yield Turns(graph, setting)

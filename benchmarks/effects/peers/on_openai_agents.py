@@ -11,8 +11,7 @@ Tracing is off: it would send to a service that is not reached here.
 # mypy: disable-error-code="untyped-decorator"
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agents import (
@@ -34,9 +33,10 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.openai_agents import OpenAIAgentsPlugin
 from temporalio.openai_agents.workflow import activity_as_tool
+from temporalio.worker import Worker
 
 from benchmarks.effects.peers import jobs, temporal
-from benchmarks.effects.peers.jobs import JOBS, WRITE_TOOL, Move, Runs, Seen, Setting
+from benchmarks.effects.peers.jobs import WRITE_TOOL, Move, Seen, job_of
 
 
 class JobModel(Model):
@@ -45,7 +45,7 @@ class JobModel(Model):
     async def get_response(self, *_: Any, **request: Any) -> ModelResponse:
         given: str | list[Any] = request["input"]
         items = [{"content": given}] if isinstance(given, str) else given
-        move = await JOBS[items[0]["content"]].next_move([*_seen(items)])
+        move = await job_of(items[0]["content"]).next_move([*_seen(items)])
         return ModelResponse(
             output=[_called(move) if move.tool else _said(move)], usage=Usage(), response_id=None
         )
@@ -55,9 +55,15 @@ class JobModel(Model):
 
 
 def _seen(items: Sequence[Any]) -> Iterator[Seen]:
+    names = {item["call_id"]: item["name"] for item in items if _is(item, "function_call")}
     for item in items:
-        if item.get("type") == "function_call_output":
-            yield Seen(item["call_id"], str(item["output"]))
+        if _is(item, "function_call_output"):
+            call_id = item["call_id"]
+            yield Seen(call_id, names[call_id], str(item["output"]))
+
+
+def _is(item: Any, kind: str) -> bool:
+    return bool(item.get("type") == kind)
 
 
 def _said(move: Move) -> ResponseOutputMessage:
@@ -97,7 +103,7 @@ class Answer:
 
     @workflow.run
     async def run(self, name: str) -> str:
-        is_default = JOBS[name].setting is jobs.DEFAULTS
+        is_default = job_of(name).setting is jobs.DEFAULTS
         timeout = {"start_to_close_timeout": temporal.TIMEOUT}
         writes = activity_as_tool(temporal.write, **timeout) if is_default else write_told
         finds = activity_as_tool(temporal.find, **timeout)
@@ -106,12 +112,13 @@ class Answer:
         return str((await Runner.run(agent, name, run_config=config)).final_output)
 
 
-@contextlib.asynccontextmanager
-async def opened(setting: Setting, address: str) -> AsyncIterator[Runs]:
-    """A worker, for the duration of the block."""
+async def connect(address: str, variant: str) -> Client:
+    """A client for workers."""
     plugin = OpenAIAgentsPlugin(model_provider=JobProvider())
-    client = await Client.connect(address, plugins=[plugin])
+    return await Client.connect(address, plugins=[plugin])
+
+
+def worker(client: Client, queue: str, variant: str) -> Worker:
+    """A worker for all settings."""
     activities = [temporal.write, temporal.write_once, temporal.find]
-    queue = f"openai-agents-{setting.name}"
-    async with temporal.working(client, queue, Answer, activities) as runs:
-        yield runs
+    return temporal.worker_of(client, queue, activities, Answer)

@@ -8,9 +8,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
-
 from pydantic_ai import Agent, Tool
 from pydantic_ai.durable_exec.temporal import (
     PydanticAIPlugin,
@@ -19,9 +16,10 @@ from pydantic_ai.durable_exec.temporal import (
 )
 from temporalio import workflow
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from benchmarks.effects.peers import jobs, temporal
-from benchmarks.effects.peers.jobs import JOBS, WRITE_TOOL, Runs, Setting
+from benchmarks.effects.peers.jobs import WRITE_TOOL, job_of
 from benchmarks.effects.peers.pydantic_ai_model import JobModel
 
 
@@ -54,14 +52,15 @@ class Answer(PydanticAIWorkflow):
 
     @workflow.run
     async def run(self, name: str) -> str:
-        agent = DEFAULTS if JOBS[name].setting is jobs.DEFAULTS else TOLD
+        agent = DEFAULTS if job_of(name).setting is jobs.DEFAULTS else TOLD
         return str((await agent.run(name)).output)
 
 
-@contextlib.asynccontextmanager
-async def opened(setting: Setting, address: str) -> AsyncIterator[Runs]:
-    """A worker, for the duration of the block."""
-    client = await Client.connect(address, plugins=[PydanticAIPlugin()])
-    queue = f"pydantic-ai-{setting.name}"
-    async with temporal.working(client, queue, Answer, [temporal.write_once]) as runs:
-        yield runs
+async def connect(address: str, variant: str) -> Client:
+    """A client for workers."""
+    return await Client.connect(address, plugins=[PydanticAIPlugin()])
+
+
+def worker(client: Client, queue: str, variant: str) -> Worker:
+    """A worker for all settings."""
+    return temporal.worker_of(client, queue, [temporal.write_once], Answer)

@@ -15,7 +15,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from benchmarks.effects.peers.jobs import JOBS, Seen
+from benchmarks.effects.peers.jobs import Seen, job_of
 
 
 class JobModel(Model):
@@ -28,7 +28,7 @@ class JobModel(Model):
         parameters: ModelRequestParameters,
     ) -> ModelResponse:
         task = next(part.content for part in messages[0].parts if isinstance(part, UserPromptPart))
-        move = await JOBS[str(task)].next_move([*_seen(messages)])
+        move = await job_of(str(task)).next_move([*_seen(messages)])
         part = (
             ToolCallPart(move.tool, move.arguments, tool_call_id=move.call_id)
             if move.tool
@@ -49,4 +49,4 @@ def _seen(messages: list[ModelMessage]) -> Iterator[Seen]:
     for message in messages:
         for part in message.parts:
             if isinstance(part, ToolReturnPart):
-                yield Seen(part.tool_call_id, str(part.content))
+                yield Seen(part.tool_call_id, part.tool_name, str(part.content))

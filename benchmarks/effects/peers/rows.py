@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import logging
-from collections.abc import Sequence
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from benchmarks.effects.behaviours import Behaviour
 from benchmarks.effects.grading import Graded
-from benchmarks.effects.peers.jobs import NO_END, SETTINGS, many
+from benchmarks.effects.peers import temporal
+from benchmarks.effects.peers.jobs import NO_END, SETTINGS, Runs, many
 from benchmarks.effects.templates import cases
 
 MODULES = {
-    "pydantic-ai": "on_pydantic_ai",
-    "openai-agents": "on_openai_agents",
-    "langgraph": "on_langgraph",
-    "dbos": "on_dbos",
+    "pydantic-ai": f"{__package__}.on_pydantic_ai",
+    "openai-agents": f"{__package__}.on_openai_agents",
+    "langgraph": f"{__package__}.on_langgraph",
+    "dbos": f"{__package__}.on_dbos",
 }
 """The frameworks, and their modules."""
+ON_TEMPORAL = ("pydantic-ai", "openai-agents")
 ROWS = {
     f"{name}, {setting.name}": (module, setting)
     for name, module in MODULES.items()
@@ -51,10 +56,21 @@ def measured(row: str, behaviours: Sequence[Behaviour], address: str) -> list[Gr
 
 async def _measured(row: str, behaviours: Sequence[Behaviour], address: str) -> list[Graded]:
     logging.disable()  # every error of a tool is wanted
-    name, setting = ROWS[row]
-    module = importlib.import_module(f"{__package__}.{name}")
-    async with module.opened(setting, address) as runs:
+    module, setting = ROWS[row]
+    async with _opened(importlib.import_module(module), setting.slug, address) as runs:
         return await many(runs, setting, behaviours, [*cases()])
+
+
+@contextlib.asynccontextmanager
+async def _opened(system: Any, variant: str, address: str) -> AsyncIterator[Runs]:
+    """What runs jobs in this process: a worker, or a library with a database of its own."""
+    if hasattr(system, "worker"):
+        async with temporal.opened(system, variant, address) as runs:
+            yield runs
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        async with system.opened(f"sqlite:///{folder}/jobs.db", variant) as turns:
+            yield lambda name: turns.run(name, name)
 
 
 def ends(row: Sequence[Graded], behaviours: Sequence[Behaviour]) -> dict[str, list[int]]:

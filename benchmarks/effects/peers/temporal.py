@@ -22,15 +22,17 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.worker import Worker
 
-from benchmarks.effects.peers.jobs import FIRST_PAUSE_S, JOBS, Job, Runs, failure, may_repeat
+from benchmarks.effects.peers.jobs import FIRST_PAUSE_S, Job, Runs, failure, job_of, may_repeat
 
+ANSWER = "Answer"
+"""The workflow of both."""
 TIMEOUT = timedelta(minutes=1)
 """That of activities of both frameworks for models; a tool of pydantic-ai has the same."""
 
 
 def job() -> Job:
     """The job of the activity that runs now."""
-    return JOBS[str(activity.info().workflow_id)]
+    return job_of(str(activity.info().workflow_id))
 
 
 @activity.defn
@@ -59,7 +61,7 @@ async def write_once(records: str) -> str:
 
 async def written(records: str) -> str:
     """Make the effects, from a workflow; an error is what the model reads."""
-    attempts = JOBS[workflow.info().workflow_id].setting.attempts
+    attempts = job_of(workflow.info().workflow_id).setting.attempts
     policy = RetryPolicy(
         initial_interval=timedelta(seconds=FIRST_PAUSE_S), maximum_attempts=attempts
     )
@@ -73,26 +75,29 @@ async def written(records: str) -> str:
         return failure(kind or "", str(getattr(cause, "message", cause)))
 
 
+def worker_of(client: Client, queue: str, activities: Sequence[Any], workflow: type) -> Worker:
+    """A worker with a workflow, `Answer`, and activities."""
+    return Worker(
+        client,
+        task_queue=queue,
+        workflows=[workflow],
+        activities=activities,
+        debug_mode=True,
+    )
+
+
 @contextlib.asynccontextmanager
-async def working(
-    client: Client, queue: str, kind: Any, activities: Sequence[Any]
-) -> AsyncIterator[Runs]:
-    """A worker with a workflow and activities, for the duration of the block."""
+async def opened(system: Any, variant: str, address: str) -> AsyncIterator[Runs]:
+    """A worker, for the duration of the block."""
+    client, queue = await system.connect(address, variant), f"{system.__name__}-{variant}"
 
     async def runs(name: str) -> str:
-        handle = await client.start_workflow(kind.run, name, id=name, task_queue=queue)
+        handle = await client.start_workflow(ANSWER, name, id=name, task_queue=queue)
         try:
             return str(await handle.result())
         except asyncio.CancelledError:
             await handle.cancel()  # a workflow that is terminated is evicted uncleanly
             raise
 
-    worker = Worker(
-        client,
-        task_queue=queue,
-        workflows=[kind],
-        activities=activities,
-        debug_mode=True,
-    )
-    async with worker:
+    async with system.worker(client, queue, variant):
         yield runs

@@ -74,7 +74,7 @@ hour and a half |
 | `make -C benchmarks matrix` | [the kill matrix](#the-kill-matrix) |
 | `make bench-effects` | [effects while the service fails](#effects-while-the-service-fails): \
 twelve tasks in the modes of LIMBO, and kills of their worker |
-| `make -C benchmarks effects-peers` | the same tasks and modes on other frameworks |
+| `make -C benchmarks effects-peers` | the same tasks, modes and kills on other frameworks |
 | `make -C benchmarks peers-matrix` | kills of four other systems, with defaults and best \
 settings, judged by the same witness; no run on a quiet machine has been kept yet |
 | `make acceptance` | lists the tests of each statement |

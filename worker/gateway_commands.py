@@ -141,8 +141,7 @@ async def serve(
     cls=Command,
     epilog=examples(
         "perdure hooks hooks.toml --url https://agents.example.com",
-        "perdure hooks hooks.toml --path /hooks/github --body issue.json"
-        " --header 'X-GitHub-Event: issues' --header 'X-GitHub-Delivery: 72d3162e'",
+        "perdure hooks hooks.toml --path /hooks/stripe --body event.json",
     ),
 )
 @click.argument(

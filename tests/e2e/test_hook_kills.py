@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from pathlib import Path
 
 import httpx
 import pytest
 
-from perdure import Agent, errors
+from perdure import Agent, errors, limits
 from perdure.testing import ScriptedModel, says
 
 from ..conftest import Runtime
+from ..support.e2e.app import AGENT
 from ..support.e2e.command_line import CommandLine, InProcess, Started
-from ..support.gateway.hooks import SECRETS, VARIABLES, deliver, table
+from ..support.e2e.outages import Outage
+from ..support.e2e.restarted_server import server
+from ..support.e2e.stories import Tell
+from ..support.e2e.stories import says as answers
+from ..support.gateway.hooks import SECRETS, VARIABLES, HookFiles, deliver, table
+from ..support.gateway.served import served
+
+__all__ = ["server"]
 
 TOKEN = "0123456789abcdef" * 2
 _DELIVERIES = 40
@@ -100,3 +109,30 @@ async def test_delivery_is_one_turn_although_its_gateway_ends(
     assert [answer.status_code for answer in again] == [202] * _DELIVERIES
     assert [report.output for report in reports] == ["Seen."] * _DELIVERIES
     assert len(model.requests) == _DELIVERIES
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("K4")
+async def test_delivery_is_refused_while_temporal_is_away_and_taken_later(
+    tell: Tell, server: Outage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 503 and `Retry-After`, in time for senders; the model is asked once."""
+    story = await tell(answers("done"), address=server.address)
+    declared = HookFiles(tmp_path, monkeypatch)(table("github", agent=AGENT))
+    async with served(story.client, hooks=declared) as http:
+        await server.kill()
+        began = time.monotonic()
+        refused = [await deliver(http, "github", "away-1")]
+        took = time.monotonic() - began
+        await server.restart()
+        async with asyncio.timeout(60):
+            while (taken := await deliver(http, "github", "away-1")).status_code == 503:
+                refused.append(taken)
+        await story.worker()
+        await story.report(story.client.turn("hooks/github/away-1"))
+
+    assert {one.status_code for one in refused} == {503}
+    assert all(int(one.headers["retry-after"]) >= 1 for one in refused)
+    assert took < limits.HOOK_ANSWER.total_seconds() + 2
+    assert taken.json() == {"turn": "hooks/github/away-1"}
+    assert story.requests() == {1: 1}

@@ -53,8 +53,9 @@ class ServedHook:
         try:
             response = await self._answer(request)
         except Exception as error:  # noqa: BLE001 - every error is answered
-            response = response_to(_for_sender(error))
-            self.tally.refuse(response.status_code, str(error))
+            refusal = _for_sender(error)
+            response = response_to(refusal)
+            self.tally.refuse(response.status_code, str(refusal))
         else:
             self.tally.accept(has_started=response.status_code == _ACCEPTED)
         return response

@@ -124,6 +124,7 @@ class Agents:
                 if (inherited := await self._inherited(client, info, item)) is not None
             ],
             model_retry=call.model_retry or agent.model_retry or self._model_retry,
+            in_session=call.in_session,
         )
         definition = definition.model_copy(
             update={"name": call.agent, "indexed": await self._index.is_ready(client)}

@@ -109,6 +109,20 @@ Only an external storage holds that much; the workflow and each model call hold 
 """
 TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 
+LONGEST_WAIT = timedelta(days=1)
+"""The longest wait of a call of `perdure.waiting()`."""
+KEPT_EVENTS = 100
+"""The number of events that a turn keeps until a call waits for them, ..."""
+KEPT_EVENTS_BYTES = 256 * 1024
+"""... and the size of their bodies together, as JSON."""
+EVENT_BYTES = 48 * 1024
+"""The size of the body of one event, which is the result of a call."""
+
+REMINDERS = 10
+"""The number of reminders of a session that are not due yet."""
+REMINDER_BYTES = 4 * 1024
+"""The size of the text of a reminder."""
+
 UNREAD_MESSAGES = 20
 """The number of messages to a running turn that its model has not read yet, ..."""
 UNREAD_BYTES = 256 * 1024
@@ -357,6 +371,8 @@ MOST_WEIGHT = 1000
 """The range of the weights of fairness keys."""
 NAME_CHARACTERS = 64
 """The length of the names of agents and tools."""
+NOTE_CHARACTERS = 200
+"""The length of the name of an event, and of the note of a wait."""
 BY_CHARACTERS = 200
 """The length of the name of the person or program that made a decision."""
 

@@ -138,6 +138,8 @@ By = Annotated[
     ),
 ]
 """The name of the person or program that made a decision."""
+EventName = By
+"""The name of an event that is sent to a turn."""
 MessageId = Annotated[
     str,
     Must(

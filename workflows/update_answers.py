@@ -13,6 +13,13 @@ from perdure.temporal import failures
 _ONE_TASK = timedelta(milliseconds=1)
 
 
+def update_id() -> str:
+    """Return the id of the current update; there must be one."""
+    update = workflow.current_update_info()
+    assert update is not None
+    return update.id
+
+
 class UpdateAnswers:
     """The answers of one run to updates."""
 

@@ -18,6 +18,7 @@ GROUPS = {
         "undo",
         "add-budget",
         "steer",
+        "emit",
         "fork",
         "resume",
         "cancel",

@@ -265,6 +265,24 @@ async def unqueue(session: Session, message: str) -> tuple[dict[str, Any], str]:
 
 
 @session.action(
+    "perdure session forget ticket-4711 0f3a9c21",
+    json="Print whether it was there, as a line of JSON.",
+)
+@click.argument("reminder", help="The reminder's id, as `show` prints it.")
+@options.BY
+async def forget(session: Session, reminder: str, by: str | None) -> tuple[dict[str, Any], str]:
+    """Give a reminder of a session up.
+
+    Only one that is not due yet can be given up.
+    """
+    from perdure.text import word
+
+    was_there = await session.forget_reminder(reminder, by=sender(by))
+    text = "is given up" if was_there else "is not there"
+    return {"reminder": reminder, "forgotten": was_there}, f"reminder {word(reminder)} {text}"
+
+
+@session.action(
     'perdure session interrupt ticket-4711 --reason "the customer has called"',
     json="Print whether a turn was running, as a line of JSON.",
 )

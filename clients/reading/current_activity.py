@@ -18,7 +18,7 @@ from perdure.turn.keys import (
     VerifyKey,
 )
 from perdure.turn.state import TurnState
-from perdure.turn.waiting import DELAY, PROVIDER, Waiting
+from perdure.turn.waiting import DELAY, EVENT, PROVIDER, Waiting
 from perdure.values.moments import in_words
 
 
@@ -27,13 +27,16 @@ def doing(state: TurnState, gap: str = "  ") -> str:
 
     `gap` separates an activity's id from its description.
     """
-    if state.waiting is not None and not (state.waiting.kind == PROVIDER and state.in_flight):
-        return _waits(state.waiting)
+    waiting = state.waiting
+    goes_on = waiting is not None and (waiting.kind == PROVIDER or waiting.is_of_calls)
+    if waiting is not None and not (goes_on and state.in_flight):
+        return _waits(waiting)
     calls = [key for key in state.in_flight if not isinstance(key, ChildKey | ReadKey)]
     children = [child for child in state.children if not child.ended]
     parts = [f"{calls[0]}{gap}{', '.join(_activity(state, key) for key in calls)}"] if calls else []
     parts += [f"{key}{gap}waits before {name} is looked up" for key, name in _in_doubt(state)]
     parts += [f"{len(children)} delegate{'s' * (len(children) > 1)} at work"] if children else []
+    parts += [_waits(waiting)] if waiting is not None and waiting.is_of_calls else []
     return ", ".join(parts) or "waits for a worker"
 
 
@@ -53,6 +56,9 @@ def _waits(waiting: Waiting) -> str:
     if waiting.kind == PROVIDER and until is not None:
         moment = in_words(until) if waiting.limit else f"{until:%H:%M:%S} UTC"
         return f"waits for provider, attempt {waiting.attempt} at {moment}"
+    if waiting.is_of_calls and until is not None:
+        what = "waits for an event," if waiting.kind == EVENT else "waits"
+        return f"{what} until {in_words(until)}"
     return f"waits for {word(waiting.kind)}" if waiting.is_told else "asks again in a moment"
 
 
@@ -64,7 +70,7 @@ def is_stopped(state: TurnState) -> bool:
     if state.is_untimed:
         return True
     waiting = [child for child in state.children if child.waits_for and not child.ended]
-    return bool(waiting) and len(waiting) == len(state.in_flight)
+    return bool(waiting) and len(waiting) == state.at_work
 
 
 def _activity(state: TurnState, key: Key) -> str:

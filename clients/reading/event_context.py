@@ -7,7 +7,7 @@ that are needed, and a test compares it with the fold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure.turn.calls import runs_tools
@@ -24,8 +24,10 @@ from perdure.turn.facts import (
     TurnContinued,
     TurnEnded,
     TurnStarted,
+    WaitBegan,
+    WaitEnded,
 )
-from perdure.turn.keys import CallKey, HookKey, Key, ModelKey
+from perdure.turn.keys import CallKey, HookKey, Key, ModelKey, parse_key
 from perdure.turn.snapshot import CarriedPart, Snapshot
 from perdure.turn.wire import TurnRequest
 from perdure.values.messages import AssistantMessage, ToolCall, closed, with_unique_ids
@@ -87,6 +89,10 @@ class EventContext:
             case Decided(decision):
                 calls = self._calls.get(self._step, ())
                 return tuple(call for call in calls if call.id == decision.call_id), ""
+            case WaitBegan(calls=waits):
+                return self._calls_of([wait.key for wait in waits]), ""
+            case WaitEnded(woken=ends):
+                return self._calls_of([end.key for end in ends]), ""
             case TurnEnded():
                 return (), self._text if self._has_answer or not self._stages else ""
             case TurnContinued(continuation):
@@ -147,6 +153,10 @@ class EventContext:
     @property
     def _text(self) -> str:
         return "" if self._unpassed else self._said
+
+    def _calls_of(self, keys: Sequence[str]) -> tuple[ToolCall, ...]:
+        """Return the calls with the keys of these texts."""
+        return tuple(call for key in keys for call in self._call_of(parse_key(key)))
 
     def _call_of(self, key: Key | None) -> tuple[ToolCall, ...]:
         return (

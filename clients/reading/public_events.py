@@ -16,6 +16,7 @@ from perdure.turn.facts import (
     ChildScheduled,
     ChildTold,
     Decided,
+    Emitted,
     Fact,
     HandedOver,
     HookEnded,
@@ -33,6 +34,7 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.keys import HookKey, Key, ModelKey, PolicyKey, ReadKey, ToolKey, VerifyKey
+from perdure.turn.wait_values import Woken
 from perdure.values.approvals import PendingApproval
 from perdure.values.messages import ToolCall
 from perdure.values.tasks import headline
@@ -53,9 +55,7 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
         case TurnStarted():
             yield from _of_start(fact, include)
         case Scheduled(key):
-            yield "activity", _activity(key)
-            if calls and isinstance(key, ToolKey):
-                yield from _asked_for(include, arguments=calls[0].arguments)
+            yield from _of_activity(key, calls, include)
         case ModelAnswered(_, answer):
             yield "calls", [_call(call, include) for call in calls]
             yield "stop", answer.stop
@@ -64,8 +64,10 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield "to", agent.name
         case ChildScheduled() | ChildEnded() | ChildTold():
             yield from _of_child(fact, include)
-        case Decided() | BudgetAdded() | Said() | Resumed():
+        case Decided() | BudgetAdded() | Said() | Emitted() | Resumed():
             yield from _of_updates(fact, include)
+        case WaitBegan(calls=(_, *_)) | WaitEnded(woken=(_, *_)):
+            yield from _of_call_waits(fact, calls, include)
         case WaitBegan() | WaitEnded() | ApprovalNeeded() | PolicyAnswered() | CancelRequested():
             yield from _of_waits(fact, include)
         case ToolReturned() | CallFailed() | ToolLost() | Verified() | HookEnded() | TurnEnded():
@@ -85,6 +87,12 @@ def _of_start(fact: TurnStarted, include: frozenset[str]) -> Shown:
         yield "forked_from", request.forked_from.model_dump(exclude={"by"})
 
 
+def _of_activity(key: Key, calls: Sequence[ToolCall], include: frozenset[str]) -> Shown:
+    yield "activity", _activity(key)
+    if calls and isinstance(key, ToolKey):
+        yield from _asked_for(include, arguments=calls[0].arguments)
+
+
 def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[str]) -> Shown:
     match fact:
         case ChildScheduled(_, turn_id, request):
@@ -100,7 +108,9 @@ def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[
             yield from _asked_for(include, errors=news.reason)
 
 
-def _of_updates(fact: Decided | BudgetAdded | Said | Resumed, include: frozenset[str]) -> Shown:
+def _of_updates(
+    fact: Decided | BudgetAdded | Said | Emitted | Resumed, include: frozenset[str]
+) -> Shown:
     match fact:
         case Decided(decision):
             yield "approve", decision.approve
@@ -118,6 +128,12 @@ def _of_updates(fact: Decided | BudgetAdded | Said | Resumed, include: frozenset
             yield "now", now
             if "task" in include:
                 yield "text", text
+            yield from _author(by, include)
+        case Emitted(event, by):
+            yield "event_id", event.id
+            yield "name", event.name
+            if "task" in include:
+                yield "text", event.body
             yield from _author(by, include)
         case Resumed(by):
             yield from _author(by, include)
@@ -149,6 +165,17 @@ def _of_waits(
             yield from _author(by, include)
         case ApprovalNeeded(_, reason):
             yield from _asked_for(include, errors=reason)
+
+
+def _of_call_waits(
+    fact: WaitBegan | WaitEnded, calls: Sequence[ToolCall], include: frozenset[str]
+) -> Shown:
+    if isinstance(fact, WaitBegan):
+        yield from _of_waits(fact, include)
+        yield "calls", [_call(call, include) for call in calls]
+    else:
+        named = zip(calls, fact.woken, strict=False)
+        yield "woken", [_woken(call, end, include) for call, end in named]
 
 
 def _of_end(
@@ -189,6 +216,12 @@ def _call(call: ToolCall, include: frozenset[str]) -> dict[str, Any]:
         "tool": call.name,
         **dict(_asked_for(include, arguments=call.arguments)),
     }
+
+
+def _woken(call: ToolCall, end: Woken, include: frozenset[str]) -> dict[str, Any]:
+    fields = {"call_id": call.id, "tool": call.name, "by": end.by, "waited_s": end.waited_s}
+    event = {"event_id": end.event_id} if end.event_id else {}
+    return {**fields, **event, **dict(_asked_for(include, errors=end.reason))}
 
 
 def _pending(approval: PendingApproval, include: frozenset[str]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.updates import packed_message
 from perdure.session.wire import (
     Disposition,
+    ForgetReminder,
     IfBusy,
     Left,
     Queued,
@@ -49,6 +50,7 @@ from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
+    FORGET_REMINDER,
     INTERRUPT,
     MEMO,
     RESUME,
@@ -344,6 +346,14 @@ class Session(ReadableSession[T]):
         Returns: Whether it was there: False for a message that a turn has been given.
         """
         return await self._done(UNQUEUE, Unqueue(id=id))
+
+    @validation.arguments("who asks")
+    async def forget_reminder(self, id: str, *, by: validation.By | None = None) -> bool:
+        """Give a reminder up that is not due yet. The status of the session has them all.
+
+        Returns: Whether it was there. `by`, who gives it up, is one line of at most 200 characters.
+        """
+        return await self._done(FORGET_REMINDER, ForgetReminder(id=id, by=by))
 
     @validation.arguments("the resume")
     async def resume(self, *, by: validation.By | None = None) -> bool:

@@ -26,6 +26,7 @@ from perdure.session.facts import SessionFact
 from perdure.session.state import SessionState, apply
 from perdure.session.wire import (
     Queued,
+    Reminder,
     SessionFork,
     SessionTurn,
 )
@@ -55,6 +56,7 @@ class SessionStatus(Value):
             message or for budget, or `closed`.
         turn: The id of the running turn; None if none runs, or before it begins.
         queue: The messages that no turn has read.
+        reminders: The reminders that are not due yet; of a closed session, those that never came.
         turns: The number of turns that were started.
         spent: What its turns were charged with.
         budget: What they may spend together; None without a limit.
@@ -67,6 +69,7 @@ class SessionStatus(Value):
     state: states.OfSession
     turn: str | None = None
     queue: tuple[Queued, ...] = ()
+    reminders: tuple[Reminder, ...] = ()
     turns: int = 0
     spent: Spending = Spending()
     budget: Budget | None = None
@@ -163,6 +166,7 @@ class ReadableSession(Generic[T]):
             state=_state_of(state),
             turn=running.turn_id if running else None,
             queue=tuple(queued.brief for queued in state.queue),
+            reminders=state.reminders,
             turns=state.count,
             spent=state.ledger.spent,
             budget=state.ledger.budget,

@@ -60,8 +60,8 @@ class TurnEntry(Value):
         task: The task, in one line.
         state: The state of the turn. A `paused` turn waits for budget, for more iterations or to be
             resumed, or was paused in Temporal by an operator.
-        waits_for: `approval`, `provider`, `budget`, `iterations`, `resume` or `delay`; empty for a
-            turn that waits for none of them.
+        waits_for: `approval`, `provider`, `budget`, `iterations`, `resume`, `delay`, `timer` or
+            `event`; empty for a turn that waits for none of them.
         outcome: The outcome; None before the end.
         steps: The number of completed steps; None before the end, and if the turn did not record
             it.

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, Unpack
 from uuid import uuid4
 
+from pydantic import JsonValue
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.common import RawValue
 
 from perdure import errors, validation
 from perdure.agents.agent import Agent
@@ -17,9 +19,10 @@ from perdure.clients.turns.deliveries import WebhookDelivery
 from perdure.clients.turns.forks import UNCHANGED, ForkOptions
 from perdure.temporal import access, start_request
 from perdure.temporal.histories.runs import describe_last
-from perdure.temporal.names import ADD_BUDGET, RESUME, STEER
+from perdure.temporal.names import ADD_BUDGET, EMIT, RESUME, STEER
 from perdure.temporal.payloads import pack, unpack
-from perdure.turn.wire import Resume, Steer
+from perdure.turn.call_waits import json_body
+from perdure.turn.wire import Emit, Resume, Steer
 from perdure.values import keywords
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
 from perdure.values.content import Content, MessageContent
@@ -183,20 +186,62 @@ class Turn(DecidableTurn[T]):
         message_id = id or uuid4().hex
         text, parts = MessageContent.of(content)
         message = Steer(text=text, now=now, deny_pending=deny_pending, by=by, parts=parts)
+        await self._send(STEER, updates.packed_message(self._client, message), message_id)
+        return message_id
+
+    @validation.arguments("the event")
+    async def emit(
+        self,
+        name: validation.EventName,
+        body: JsonValue = None,
+        *,
+        id: validation.NewMessageId | None = None,
+        by: validation.By | None = None,
+    ) -> str:
+        """Send an event to the running turn, whose agent has the toolbox `perdure.waiting()`.
+
+        It ends the wait of a call of `wait_for` for this name, and is the result of the call. If no
+        call waits for it, the turn keeps it for the first that does. Needs a worker that runs the
+        turn.
+
+        Args:
+            name: The name of the event, by which the model waits for it.
+            body: What the event holds, as a JSON value: at most 48 KiB, and 256 KiB with those that
+                are kept.
+            id: The event's id: one line, at most 100 characters. The same id is the same event, so
+                a call that was interrupted can be repeated. Without it, a random id.
+            by: The person or program that sends it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked.
+
+        Returns:
+            The id of the event.
+
+        Raises:
+            TurnOverError: The turn is over or about to end. `report` is the report of a turn that
+                is over.
+            TooLargeError: The body is too large, or the turn keeps as many events as it can.
+            InvalidRequestError: An argument is not valid, or the agent cannot wait for an event.
+            ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
+            TurnNotFoundError: Temporal does not have the turn.
+        """
+        event_id = id or uuid4().hex
+        event = Emit(name=name, body=json_body(body), by=by)
+        await self._send(EMIT, updates.packed_message(self._client, event), event_id)
+        return event_id
+
+    async def _send(self, update: str, payload: RawValue, update_id: str) -> None:
+        """Send an update that has an id to the running turn.
+
+        Raises:
+            TurnOverError: The turn is over or about to end.
+            PerdureError: It refused the update, or cannot be reached.
+        """
+        runs = (await self._feed()).runs
         try:
-            await updates.ask(
-                self._client,
-                access.TURN,
-                (await self._feed()).runs,
-                self.id,
-                STEER,
-                updates.packed_message(self._client, message),
-                message_id,
-            )
+            await updates.ask(self._client, access.TURN, runs, self.id, update, payload, update_id)
         except errors.TurnOverError as error:
             error.report = await self._report_if_over()
             raise
-        return message_id
 
     async def _report_if_over(self) -> AgentReport[Any] | None:
         """Return the report of a turn that is over; None if it runs, or cannot be read."""

@@ -55,8 +55,8 @@ class Wait(Value):
 
     Attributes:
         kind: The kind of the wait: `approval` of a call, `budget`, `iterations`, `resume`,
-            `provider`, `retry`, or `delay` before the turn begins. The last three end by
-            themselves, at `until`.
+            `provider`, `retry`, `delay` before the turn begins, or `timer` or `event` of a call of
+            the model. The last five end by themselves, at `until`.
         turn_id: The turn that waits.
         reason: The reason, in words.
         since: The start of the wait; None if it is unknown.
@@ -106,7 +106,8 @@ class TurnStatus(Value):
         agent: The name of the agent that it was started with.
         task: The task, in one line.
         labels: The labels that it was started with.
-        state: `running`; `waiting` for a person, a provider or its beginning; `paused` until its
+        state: `running`; `waiting` for a person, a provider, its beginning, a time or an event;
+            `paused` until its
             budget or its limit of iterations is added to, until it is resumed, or because an
             operator paused it in Temporal; `ended`.
         outcome: The outcome; None before the end.

@@ -30,6 +30,7 @@ from perdure.agents.turn_rules import (
     Protocol,
     Unmarked,
 )
+from perdure.agents.waits import PinnedWait
 from perdure.base import Wire
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
@@ -50,8 +51,9 @@ class ToolDefinition(Wire):
     that the tool takes a `ToolContext`. `is_local` means that a quick call runs within the workflow
     task, and `is_async`, that the function is async. `effect` has what the tool says about its
     effect, None if it says nothing. `undoes` is the tool whose calls it takes back, and
-    `undone_defaults` has the arguments that calls of that tool may leave out. The tools of
-    delegation and `hand_over` have no activity: the turn runs them itself.
+    `undone_defaults` has the arguments that calls of that tool may leave out. `wait` has what the
+    turn does for a tool that waits. These tools, the tools of delegation and `hand_over` have no
+    activity: the turn runs them itself.
     """
 
     name: str
@@ -72,6 +74,7 @@ class ToolDefinition(Wire):
     effect: PinnedEffect | None = None
     undoes: str = Field(default="", exclude_if=not_)
     undone_defaults: dict[str, JsonValue] = Field(default={}, exclude_if=not_)
+    wait: PinnedWait | None = Field(default=None, exclude_if=not_)
 
     @property
     def timeout(self) -> timedelta:
@@ -215,6 +218,7 @@ def define(
     handoffs: Sequence[PinnedHandoff] = (),
     inherited: Sequence[tuple[InheritedTool, Tool]] = (),
     model_retry: ModelRetryPolicy | None = None,
+    in_session: bool = False,
 ) -> AgentDefinition:
     """Return the definition of `agent` with its models resolved and priced.
 
@@ -224,14 +228,19 @@ def define(
     the tools that a turn may call: others are not offered, and names that the agent lacks are
     looked up with its resolver. `inherited` are the tools of the turns above it; the agent's own
     tools come first, and override inherited tools of the same name. `model_retry` is the policy of
-    the turn, instead of the agent's own.
+    the turn, instead of the agent's own. `in_session` tells whether the turn belongs to a session,
+    which some tools need.
 
     Raises:
         DuplicateToolError: Two tools have the same name.
         ToolResolverError: The resolver failed.
         ConfigurationError: The signature of a tool cannot be described.
     """
-    own_tools = tuple(define_tool(item, activity_of(item)) for item in offered(agent, allowed))
+    own_tools = tuple(
+        define_tool(item, activity_of(item))
+        for item in offered(agent, allowed)
+        if in_session or not item.needs_session
+    )
     tools = (
         *own_tools,
         *_delegation(agent, delegates, allowed),
@@ -415,7 +424,7 @@ def define_tool(item: Tool, activity: str) -> ToolDefinition:
         name=item.name,
         description=item.description,
         parameters=item.arguments.schema,
-        activity=activity,
+        activity="" if item.wait else activity,
         is_idempotent=item.idempotent,
         timeout_s=item.timeout.total_seconds(),
         schema_digest=item.digest,
@@ -425,4 +434,5 @@ def define_tool(item: Tool, activity: str) -> ToolDefinition:
         is_local=item.local,
         is_async=item.is_async,
         effect=item.pinned_effect,
+        wait=item.wait,
     )

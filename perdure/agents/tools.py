@@ -36,6 +36,7 @@ from perdure import errors, limits, validation
 from perdure.agents import effects
 from perdure.agents.effects import EffectOptions, PinnedEffect
 from perdure.agents.tool_context import ToolContext
+from perdure.agents.waits import PinnedWait
 from perdure.schemas import tool_arguments
 from perdure.validation import Converted, Must
 from perdure.values import keywords
@@ -90,6 +91,9 @@ _KINDS = {
 
 class Tool(Generic[P, R]):
     """A function with a name, a description and a schema. Calling it calls the function."""
+
+    wait: PinnedWait | None = None  # of a tool that the turn performs itself
+    needs_session: bool = False  # only turns of sessions are offered it
 
     @keywords.shows(ToolOptions, _DEFAULTS)
     def __init__(
@@ -313,7 +317,8 @@ class Tool(Generic[P, R]):
         made: Tool[..., R] = Tool(
             function, name=name, description=self._given_description, **self._options
         )
-        made._stated = self._stated
+        made._stated, made.wait = self._stated, self.wait
+        made.needs_session = self.needs_session
         return made
 
     def __repr__(self) -> str:

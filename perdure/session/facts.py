@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perdure.session.wire import IfBusy, SessionRequest, SessionSnapshot, TurnPart
+from perdure.session.wire import IfBusy, Reminder, SessionRequest, SessionSnapshot, TurnPart
 from perdure.values.budgets import Budget
 from perdure.values.messages import UserParts
 
@@ -15,6 +15,9 @@ __all__ = [
     "MessageSent",
     "MessageSteered",
     "MessageUnqueued",
+    "ReminderDue",
+    "ReminderForgotten",
+    "ReminderSet",
     "SessionBudgetAdded",
     "SessionClosed",
     "SessionContinued",
@@ -81,6 +84,28 @@ class MessageUnqueued:
 
 
 @dataclass(frozen=True, slots=True)
+class ReminderSet:
+    """The session will send a message to itself."""
+
+    reminder: Reminder
+
+
+@dataclass(frozen=True, slots=True)
+class ReminderForgotten:
+    """A reminder was given up before it was due."""
+
+    id: str
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReminderDue:
+    """A reminder is due, and is a message to the session now."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnBegan:
     """A turn was started with all messages of the queue."""
 
@@ -142,6 +167,9 @@ SessionFact = (
     | MessageSteered
     | SteeringFailed
     | MessageUnqueued
+    | ReminderSet
+    | ReminderForgotten
+    | ReminderDue
     | TurnBegan
     | TurnOver
     | TurnRecorded

@@ -20,6 +20,9 @@ from perdure.session.facts import (
     MessageSent,
     MessageSteered,
     MessageUnqueued,
+    ReminderDue,
+    ReminderForgotten,
+    ReminderSet,
     SessionBudgetAdded,
     SessionClosed,
     SessionContinued,
@@ -34,6 +37,7 @@ from perdure.session.facts import (
 )
 from perdure.session.wire import (
     Queued,
+    Reminder,
     SessionFork,
     SessionRequest,
     SessionSnapshot,
@@ -79,6 +83,7 @@ class SessionState:
         forked_from: The point in another session from which it goes on; None for other sessions.
         effects: What is known of the effects of its turns.
         effect_scope: The scope of these effects, if that is another session's.
+        reminders: The reminders that are not due yet; of a closed session, those that never came.
         closed: The reason why the session takes no more messages; None while it does.
     """
 
@@ -104,6 +109,7 @@ class SessionState:
     forked_from: SessionFork | None = None
     effects: tuple[EffectRecord, ...] = ()
     effect_scope: str = ""
+    reminders: tuple[Reminder, ...] = ()
 
     @property
     def is_busy(self) -> bool:
@@ -228,6 +234,7 @@ class SessionState:
                 "forked_from": self.forked_from,
                 "effects": self.effects,
                 "effect_scope": self.effect_scope,
+                "reminders": self.reminders,
             }
         )
 
@@ -248,6 +255,8 @@ def apply(state: SessionState, fact: SessionFact) -> SessionState:
             return _continued(snapshot)
         case MessageSent() | MessageSteered() | SteeringFailed() | MessageUnqueued():
             return _of_message(state, fact)
+        case ReminderSet() | ReminderForgotten() | ReminderDue():
+            return _of_reminder(state, fact)
         case TurnBegan() | TurnOver() | TurnRecorded():
             return _of_turn(state, fact)
         case SessionBudgetAdded(more):
@@ -278,7 +287,22 @@ def _continued(snapshot: SessionSnapshot) -> SessionState:
         forked_from=snapshot.forked_from,
         effects=snapshot.effects,
         effect_scope=snapshot.effect_scope,
+        reminders=snapshot.reminders,
     )
+
+
+def _of_reminder(
+    state: SessionState, fact: ReminderSet | ReminderForgotten | ReminderDue
+) -> SessionState:
+    if isinstance(fact, ReminderSet):
+        known = any(reminder.id == fact.reminder.id for reminder in state.reminders)
+        return state if known else replace(state, reminders=(*state.reminders, fact.reminder))
+    due = next((reminder for reminder in state.reminders if reminder.id == fact.id), None)
+    others = tuple(reminder for reminder in state.reminders if reminder is not due)
+    state = replace(state, reminders=others)
+    if due is None or isinstance(fact, ReminderForgotten):
+        return state
+    return _of_message(state, MessageSent(f"reminder-{due.id}", due.message))
 
 
 def _of_message(

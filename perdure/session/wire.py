@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from operator import not_
@@ -16,6 +16,7 @@ from perdure.turn.ledger import Ledger
 from perdure.values.budgets import Spending
 from perdure.values.effects import EffectRecord
 from perdure.values.messages import Message, UserMessage, UserParts
+from perdure.values.moments import in_words
 from perdure.values.reports import Outcome
 from perdure.values.turn_options import StoredOptions
 
@@ -101,6 +102,39 @@ class Unqueue(Wire):
     """Takes a message out of the queue."""
 
     id: str
+
+
+class Reminder(Wire):
+    """A message that a session sends to itself at a later time.
+
+    Attributes:
+        id: Its id.
+        at: When it is due.
+        text: Its text.
+    """
+
+    id: str
+    at: datetime
+    text: str
+
+    @property
+    def message(self) -> str:
+        """The text of the message to the session."""
+        return f"[A reminder, which was set for {in_words(self.at)}]\n{self.text}"
+
+
+class Remind(Wire):
+    """Has a session send a message to itself later. The id is in that of the update."""
+
+    at: datetime
+    text: str
+
+
+class ForgetReminder(Wire):
+    """Gives a reminder up, and who asks for that."""
+
+    id: str
+    by: str | None = None
 
 
 class SessionReason(Wire):
@@ -221,6 +255,7 @@ class SessionSnapshot(Wire):
             sessions, and for one that an earlier release has forked.
         effects: What is known of the effects of its turns.
         effect_scope: The scope of these effects, for a fork: that of the other session.
+        reminders: The reminders that are not due yet.
     """
 
     session: SessionRequest
@@ -238,6 +273,7 @@ class SessionSnapshot(Wire):
     forked_from: SessionFork | None = None
     effects: tuple[EffectRecord, ...] = ()
     effect_scope: str = ""
+    reminders: tuple[Reminder, ...] = ()
 
     @classmethod
     def of_fork(

@@ -122,6 +122,18 @@ UNQUEUE = "unqueue"
 INTERRUPT = "interrupt"
 """The update that cancels the running turn of a session: `Reason -> Done`."""
 
+REMIND = "remind"
+"""The update that has a session send a message to itself later: `Remind -> UpdateResult`.
+
+Its id is the name of the update and the id of the reminder.
+"""
+
+FORGET_REMINDER = "forget_reminder"
+"""The update that gives a reminder of a session up: `ForgetReminder -> UpdateResult`."""
+
+MEMO_REMINDER = "perdure_reminder"
+"""The memo field of a session with the id of the last reminder that was due."""
+
 CLOSE = "close"
 """The update that closes a session: `Reason -> Left`."""
 
@@ -129,6 +141,12 @@ STEER = "steer"
 """The update that sends a message to the running turn: `Steer`, without result.
 
 Its id is the id of the message. A session sends the same as a signal, with the id in it.
+"""
+
+EMIT = "emit"
+"""The update that sends an event to the running turn: `Emit`, without result.
+
+Its id is the id of the event.
 """
 
 MEMO = "perdure"

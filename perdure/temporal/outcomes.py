@@ -32,6 +32,7 @@ from perdure.turn.facts import (
     ChildEnded,
     ChildRead,
     ChildTold,
+    Emitted,
     Fact,
     HandedOver,
     HookEnded,
@@ -63,8 +64,10 @@ from perdure.turn.keys import (
 )
 from perdure.turn.slot import ScheduledBy, Slot
 from perdure.turn.snapshot import VERSION, CarriedPart
+from perdure.turn.wait_values import TurnEvent
 from perdure.turn.wire import (
     ChildNews,
+    Emit,
     Resume,
     Steer,
     Summary,
@@ -151,6 +154,16 @@ def said(message_id: str, payload: RawValue) -> Said:
         message.by,
         content.parts,
     )
+
+
+def emitted(event_id: str, payload: RawValue) -> Emitted:
+    """Return the fact of an update that sends an event.
+
+    Raises:
+        InvalidRequestError: The input is not an event.
+    """
+    event = unpack(payload, Emit)
+    return Emitted(TurnEvent(id=event_id, name=event.name, body=event.body), event.by)
 
 
 def said_in_signal(payloads: Sequence[RawValue]) -> Said | None:

@@ -134,10 +134,13 @@ def _with_read(state: TurnState) -> TurnState:
 
 
 def _waiting_on(state: TurnState, otherwise: Waiting | None) -> Waiting | None:
-    """Return the wait for a provider, which lasts until a model answers, or else `otherwise`."""
-    return (
-        state.waiting if state.waiting is not None and state.waiting.kind == PROVIDER else otherwise
-    )
+    """Return the wait that goes on while calls begin and fail, or else `otherwise`.
+
+    A wait for a provider lasts until a model answers, and a wait of calls until they are woken.
+    """
+    waiting = state.waiting
+    lasts = waiting is not None and (waiting.kind == PROVIDER or waiting.is_of_calls)
+    return waiting if lasts else otherwise
 
 
 def answered(before: TurnState, fact: ModelAnswered) -> TurnState:

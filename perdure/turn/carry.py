@@ -178,6 +178,7 @@ def _snapshot(state: TurnState, carried: Carried, handed_at: int) -> Snapshot:
         handed_at=handed_at,
         effects=state.effects,
         unsettled=unsettled.places(state)[-limits.KNOWN_EFFECTS :],
+        events=state.events,
     )
 
 
@@ -214,6 +215,7 @@ def _open_record(step: OpenStep) -> OpenRecord:
         gates=tuple(call.gate for call in step.calls),
         doubts=_if_any(tuple(call.doubt for call in step.calls)),
         losses=_if_any(tuple(call.loss for call in step.calls)),
+        waits=_if_any(tuple(call.wait for call in step.calls)),
         decisions=step.decisions,
         objections=step.objections,
         tried=step.tried,

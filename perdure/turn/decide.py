@@ -62,6 +62,14 @@ class Verify:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for a time or for an event, or go on with a wait."""
+
+    key: ToolKey
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
 class StartDelegates:
     """Start the turns of delegates for a call."""
 
@@ -122,7 +130,7 @@ class TakeOver:
     """Take over the messages of the session before the turn, because the next move needs them."""
 
 
-CallMove = Act | Verify | StartDelegates
+CallMove = Act | Verify | StartDelegates | Wait
 """The moves of a call, several of which may be made at once."""
 
 Move = (
@@ -349,13 +357,11 @@ def _acts(
     state: TurnState, agent: AgentDefinition, calls: Sequence[tuple[int, OpenCall]]
 ) -> tuple[CallMove, ...]:
     """Return the moves that make these calls of the step, each with its place, at once."""
-    verifications = [_verify(state, agent, *item) for item in calls]
-    if not all(verifications):
+    charged = [_charged_before(state, agent, *item) for item in calls]
+    if not all(charged):
         state.accounts.ledger.reserve("call", ONE_TOOL_CALL)
     acts = tuple(
-        verification
-        or Act(ToolKey(state.step_count + 1, position, _attempt(state, position)), open_call.edited)
-        for verification, (position, open_call) in zip(verifications, calls, strict=True)
+        move or _act(state, agent, *item) for move, item in zip(charged, calls, strict=True)
     )
     delegations = [act.call for act in acts if delegation_plan.is_delegation(act.call)]
     if not delegations:
@@ -370,18 +376,37 @@ def _acts(
     )
 
 
+def _charged_before(
+    state: TurnState, agent: AgentDefinition, position: int, open_call: OpenCall
+) -> Verify | Wait | None:
+    """Return the move of a call that is charged already; None for any other call."""
+    if open_call.wait is not None:
+        return Wait(ToolKey(state.step_count + 1, position), open_call.edited)
+    return _verify(state, agent, position, open_call)
+
+
+def _act(
+    state: TurnState, agent: AgentDefinition, position: int, open_call: OpenCall
+) -> Act | Wait:
+    """Return the move that makes a call for the first time, or again."""
+    key = ToolKey(state.step_count + 1, position, _attempt(state, position))
+    tool = agent.tool(open_call.call.name)
+    return (Wait if tool and tool.wait else Act)(key, open_call.edited)
+
+
 def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[CallMove, ...]:
     """Return the moves of the open calls of the step.
 
-    Their number is at most the number of tool calls left in the budget, and at least one. Calls of
-    a tool with effect keys are made one after the other: the second may have the effect of the
-    first.
+    Their number is at most the number of tool calls left in the budget, and at least one, besides
+    the calls that wait already. Calls of a tool with effect keys are made one after the other: the
+    second may have the effect of the first.
     """
-    waiting = _apart(agent, state.open_step.unfinished)
-    calls_left = state.accounts.ledger.remaining("tool_calls")
-    return _acts(
-        state, agent, waiting[: len(waiting) if calls_left is None else max(int(calls_left), 1)]
-    )
+    waits = [item for item in state.open_step.unfinished if item[1].wait is not None]
+    others = [item for item in state.open_step.unfinished if item[1].wait is None]
+    others, calls_left = _apart(agent, others), state.accounts.ledger.remaining("tool_calls")
+    if calls_left is not None:
+        others = others[: max(int(calls_left), 0 if waits else 1)]
+    return _acts(state, agent, [*waits, *others])
 
 
 def _apart(

@@ -59,10 +59,14 @@ def _scheduled(state: TurnState, fact: ChildScheduled) -> TurnState:
             if getattr(ledger.budget, name) is not None
         }
         lease = Spending(**{name: value for name, value in limited.items() if value is not None})
+    waiting = state.waiting if state.waiting and state.waiting.is_of_calls else None
     child = Child(fact.key, fact.turn_id, fact.request, lease)
     ledger = ledger.hold(str(fact.key), lease)
     state = replace(
-        state, children=(*state.children, child), in_flight=state.with_begun(fact.key), waiting=None
+        state,
+        children=(*state.children, child),
+        in_flight=state.with_begun(fact.key),
+        waiting=waiting,
     )
     return state.with_ledger(ledger)
 

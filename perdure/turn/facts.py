@@ -30,6 +30,7 @@ from perdure.turn.keys import (
 )
 from perdure.turn.slot import Slot
 from perdure.turn.snapshot import CarriedPart
+from perdure.turn.wait_values import CallWait, TurnEvent, Woken
 from perdure.turn.wire import ChildNews, ModelCall, Summary, ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision, PendingApproval
@@ -290,13 +291,25 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class Emitted:
+    """An event was sent to the turn. `by` is the sender as named by the caller, None without one.
+
+    It ends the wait of a call for it, or is kept for a later one.
+    """
+
+    event: TurnEvent
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WaitBegan:
     """The turn started to wait: `kind` is the kind of the wait, and `reason` its cause.
 
     A wait of the kind `provider` lasts `until` that moment, for attempt number `attempt`; the first
     attempt failed at `since`. There is one such fact for each pause. With `limit`, the provider's
     limit is used up until then, and the wait does not count towards the time of the turn. A wait of
-    the kind `delay` lasts `until` the turn begins.
+    the kind `delay` lasts `until` the turn begins. A wait of the kind `timer` or `event` is that of
+    `calls`, which have begun to wait.
     """
 
     kind: str
@@ -306,6 +319,7 @@ class WaitBegan:
     until: datetime | None = None
     attempt: int = 0
     limit: bool = False
+    calls: tuple[CallWait, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,9 +334,14 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class WaitEnded:
-    """The turn continues. `expired` has the ids of the calls that were not approved in time."""
+    """The turn continues.
+
+    `expired` has the ids of the calls that were not approved in time. With `woken`, the waits of
+    these calls are over, and the waits of others may go on.
+    """
 
     expired: tuple[str, ...] = ()
+    woken: tuple[Woken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +355,9 @@ class TurnEnded:
     summary: Summary | None = None
     reason: str = ""
 
+
+FromOutside = Decided | BudgetAdded | Resumed | Said | Emitted
+"""The updates of callers. A run that still takes over a state applies them afterwards."""
 
 Fact = (
     TurnStarted
@@ -358,6 +380,7 @@ Fact = (
     | BudgetAdded
     | Resumed
     | Said
+    | Emitted
     | WaitBegan
     | WaitEnded
     | CancelRequested

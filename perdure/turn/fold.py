@@ -20,6 +20,7 @@ from perdure.base import replace
 from perdure.errors import InvalidRequestError
 from perdure.turn import (
     approvals,
+    call_waits,
     calls,
     carry,
     delegation,
@@ -41,7 +42,9 @@ from perdure.turn.facts import (
     ChildScheduled,
     ChildTold,
     Decided,
+    Emitted,
     Folded,
+    FromOutside,
     HandedOver,
     HookEnded,
     ModelAnswered,
@@ -75,10 +78,7 @@ from perdure.values.approvals import Decision
 from perdure.values.messages import UserMessage, closed
 from perdure.values.tasks import opening
 
-_Outside = Decided | BudgetAdded | Resumed | Said
-"""The updates of callers. A run that still takes over a state applies them afterwards."""
-
-_Message = _Outside | ChildTold
+_Message = FromOutside | ChildTold
 """What the workflow receives by updates and signals, before everything else of a workflow task."""
 
 
@@ -104,7 +104,7 @@ def apply(state: TurnState, fact: Recorded) -> TurnState:
 
 
 def _applied(state: TurnState, fact: Folded) -> TurnState:
-    if state.carried.origin is not None and isinstance(fact, _Outside):
+    if state.carried.origin is not None and isinstance(fact, FromOutside):
         return _updated(state, fact)
     match fact:
         case Scheduled(CarryKey()) | CallFailed(CarryKey()) | PartCarried():
@@ -140,7 +140,7 @@ def _of_the_turn(
     state: TurnState,
     fact: TurnStarted
     | TurnContinued
-    | _Outside
+    | FromOutside
     | WaitBegan
     | WaitEnded
     | CancelRequested
@@ -151,8 +151,10 @@ def _of_the_turn(
             return _begin(state, request, slot)
         case TurnContinued(continuation):
             return _continued(state, continuation)
-        case Decided() | BudgetAdded() | Resumed() | Said():
+        case Decided() | BudgetAdded() | Resumed() | Said() | Emitted():
             return _of_a_caller(state, fact)
+        case WaitBegan(calls=(_, *_) as begun):
+            return call_waits.began(state, begun)
         case WaitBegan():
             return replace(
                 state,
@@ -166,6 +168,8 @@ def _of_the_turn(
                     fact.limit,
                 ),
             )
+        case WaitEnded(woken=(_, *_) as ends):
+            return call_waits.woken(state, ends)
         case WaitEnded(ids):
             return calls.settled(gates.expired(replace(_pardoned(state), waiting=None), ids))
         case CancelRequested(reason):
@@ -174,7 +178,7 @@ def _of_the_turn(
             return replace(state, ended=fact, waiting=None)
 
 
-def _of_a_caller(state: TurnState, fact: _Outside) -> TurnState:
+def _of_a_caller(state: TurnState, fact: FromOutside) -> TurnState:
     match fact:
         case Decided(decision):
             return calls.settled(gates.decided(state, decision))
@@ -184,6 +188,8 @@ def _of_a_caller(state: TurnState, fact: _Outside) -> TurnState:
             return _pardoned(state)
         case Said():
             return _said(state, fact)
+        case Emitted(event):
+            return call_waits.emitted(state, event)
 
 
 def _said(state: TurnState, message: Said) -> TurnState:
@@ -259,7 +265,7 @@ def _continued(state: TurnState, continuation: Continuation) -> TurnState:
     return take_over.apply(replace(begun, carried=replace(carried, is_ahead=True)), whole_state)
 
 
-def _updated(state: TurnState, fact: _Outside) -> TurnState:
+def _updated(state: TurnState, fact: FromOutside) -> TurnState:
     """Fold an update in a later run of the turn."""
     if state.awaits_parts:
         waiting = (*state.carried.waiting_facts, fact)
@@ -309,7 +315,7 @@ def _carried(state: TurnState, part: CarriedPart) -> TurnState:
     return reduce(_late, facts, take_over.apply(replace(state, carried=carried), carry.join(parts)))
 
 
-def _late(state: TurnState, fact: _Outside) -> TurnState:
+def _late(state: TurnState, fact: FromOutside) -> TurnState:
     """Apply an update that came in while the state was carried over.
 
     It is refused where the run before would have refused it.
@@ -320,7 +326,7 @@ def _late(state: TurnState, fact: _Outside) -> TurnState:
     return _of_the_turn(state, fact)
 
 
-def _is_refused(state: TurnState, fact: _Outside) -> bool:
+def _is_refused(state: TurnState, fact: FromOutside) -> bool:
     match fact:
         case Decided(decision):
             waiting = state.waiting.pending if state.waiting else ()

@@ -100,7 +100,15 @@ def loop_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
 def repeated_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
     """Describe equal calls at the end of these steps; None if there are none."""
     lately = steps[-limits.SAME_CALLS :]
+    if any(_has_waited(step, agent) for step in lately):
+        return None
     return _repeated_steps(lately) if agent.rules >= 1 else _repeated_calls(lately)
+
+
+def _has_waited(step: Step, agent: AgentDefinition) -> bool:
+    """Return whether a call of a step has waited: to do the same again may help after a while."""
+    waits = {tool.name for tool in agent.tools if tool.wait is not None}
+    return any(result.name in waits and not result.is_error for result in step.results)
 
 
 def _repeated_steps(lately: tuple[Step, ...]) -> str | None:

@@ -12,6 +12,7 @@ from perdure.turn.effect_values import Doubt
 from perdure.turn.facts import CallFailed
 from perdure.turn.keys import CarryKey, ToolKey
 from perdure.turn.ledger import Bill
+from perdure.turn.wait_values import CallWait
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.losses import CallLoss
@@ -26,7 +27,8 @@ class OpenCall:
     """A call of the open step: what the model asked for, its approval, and its result.
 
     `result` is None until the call has a result. `doubt` is set while it is found out what became
-    of the call. `loss` says how the answer of its last attempt was lost, if it was.
+    of the call. `loss` says how the answer of its last attempt was lost, if it was. `wait` is set
+    once the call waits, for a tool that waits.
     """
 
     call: ToolCall
@@ -34,6 +36,7 @@ class OpenCall:
     result: ToolResult | None = None
     doubt: Doubt | None = None
     loss: CallLoss | None = None
+    wait: CallWait | None = None
 
     @property
     def edited(self) -> ToolCall:

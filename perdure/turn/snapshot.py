@@ -13,6 +13,7 @@ from perdure.turn.child import Child
 from perdure.turn.effect_values import Doubt
 from perdure.turn.inbox import Inbox
 from perdure.turn.ledger import Bill, Ledger
+from perdure.turn.wait_values import CallWait, TurnEvent
 from perdure.turn.waiting import Waiting
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
@@ -56,13 +57,14 @@ class OpenRecord(Wire):
 
     `answer` has no message. `gates` has a gate for each open call, in order; it is empty once the
     step is closed. `doubts` has the same for calls whose outcome is unknown, and `losses` for calls
-    whose last answer was lost, if there are any.
+    whose last answer was lost, if there are any; `waits` has those that wait.
     """
 
     answer: ModelAnswer | None = None
     gates: tuple[Gate, ...] = ()
     doubts: tuple[Doubt | None, ...] = ()
     losses: tuple[CallLoss | None, ...] = ()
+    waits: tuple[CallWait | None, ...] = ()
     decisions: tuple[Decision, ...] = ()
     objections: int = 0
     tried: tuple[Tried, ...] = ()
@@ -119,6 +121,7 @@ class Snapshot(Wire):
         effects: What is known of the effects of its own calls.
         unsettled: The places of its own calls whose outcome is unknown, the last
             `limits.KNOWN_EFFECTS`.
+        events: The events that no call has waited for yet.
     """
 
     steps: int
@@ -143,6 +146,7 @@ class Snapshot(Wire):
     handed_at: int = 0
     effects: tuple[EffectRecord, ...] = ()
     unsettled: tuple[str, ...] = ()
+    events: tuple[TurnEvent, ...] = ()
 
 
 class CarriedPart(Wire):

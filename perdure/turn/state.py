@@ -16,7 +16,7 @@ from perdure.schemas.strict_schema import Schema
 from perdure.turn.approvals import Asked
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, Cut
-from perdure.turn.facts import BudgetAdded, Decided, Folded, Resumed, Said, TurnEnded
+from perdure.turn.facts import BudgetAdded, Folded, FromOutside, TurnEnded
 from perdure.turn.inbox import Inbox
 from perdure.turn.keys import ChildKey, Key
 from perdure.turn.ledger import Ledger
@@ -24,6 +24,7 @@ from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.snapshot import CarriedPart
 from perdure.turn.task_order import TaskSoFar
 from perdure.turn.transcript import TokenCount, Transcript
+from perdure.turn.wait_values import TurnEvent
 from perdure.turn.waiting import DELAY, PEOPLE, PROVIDER, Waiting
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Spending
@@ -92,8 +93,8 @@ class CarriedOver:
     origin: Origin | None = None
     parts: tuple[CarriedPart, ...] = ()
     is_ahead: bool = False
-    waiting_facts: tuple[Decided | BudgetAdded | Resumed | Said, ...] = ()
-    refused: tuple[Decided | BudgetAdded | Resumed | Said, ...] = ()
+    waiting_facts: tuple[FromOutside, ...] = ()
+    refused: tuple[FromOutside, ...] = ()
     first_run: str = ""
     steps: int = 0
     recorded: int = 0
@@ -136,6 +137,7 @@ class TurnState:
         attempts: The failed attempts since the last answer.
         accounts: The spending, and its limits.
         inbox: The messages of the user that the model has not read yet.
+        events: The events that no call has waited for yet, in the order in which they came.
         in_flight: The running activities and children, in order, each with the model that it asks;
             an empty string for other activities.
         children: The turns of delegates.
@@ -160,6 +162,7 @@ class TurnState:
     attempts: Attempts = Attempts()
     accounts: Accounts = Accounts()
     inbox: Inbox = Inbox()
+    events: tuple[TurnEvent, ...] = ()
     in_flight: Mapping[Key, str] = field(default_factory=dict)
     children: tuple[Child, ...] = ()
     effects: tuple[EffectRecord, ...] = ()
@@ -454,6 +457,12 @@ class TurnState:
                 if open_call.is_asked
             )
         )
+
+    @property
+    def at_work(self) -> int:
+        """The number of activities and children that run, and of calls that wait."""
+        waits = sum(open_call.wait is not None for _, open_call in self.open_step.unfinished)
+        return len(self.in_flight) + waits
 
     @property
     def partial(self) -> tuple[Message, ...]:

@@ -163,6 +163,7 @@ def _restore(state: TurnState, carried: Carried) -> TurnState:
         children=carried.children,
         effects=snapshot.effects,
         inbox=snapshot.inbox,
+        events=snapshot.events,
         waiting=snapshot.waiting,
         finishing=snapshot.finishing,
     )
@@ -213,11 +214,16 @@ def _open_step(
         by_call = {result.call_id: result for result in results}
         none = (None,) * len(record.gates)
         of_calls = zip(
-            message.calls, record.gates, record.doubts or none, record.losses or none, strict=False
+            message.calls,
+            record.gates,
+            record.doubts or none,
+            record.losses or none,
+            record.waits or none,
+            strict=False,
         )
         calls = tuple(
-            OpenCall(call, gate, by_call.get(call.id), doubt, loss)
-            for call, gate, doubt, loss in of_calls
+            OpenCall(call, gate, by_call.get(call.id), doubt, loss, wait)
+            for call, gate, doubt, loss, wait in of_calls
         )
     return OpenStep(
         answer=answer,

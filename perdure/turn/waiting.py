@@ -12,6 +12,8 @@ PEOPLE = ("approval", "budget", "iterations", "resume")
 
 PROVIDER = "provider"
 DELAY = "delay"
+TIMER = "timer"
+EVENT = "event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Waiting:
     This wait lasts until a model answers; with `limit`, the provider's limit is used up until that
     moment, and the wait ends then. `delay`: the turn begins at the moment `until`. `budget` and
     `iterations`: a person has to raise that limit. `approval`: a person has to decide about the
-    `pending` calls. `resume`: the agent's limit for retrying the model is reached.
+    `pending` calls. `resume`: the agent's limit for retrying the model is reached. `timer` and
+    `event`: calls of the model wait, the first of them `until` that moment; other calls may run.
     """
 
     kind: str
@@ -38,6 +41,11 @@ class Waiting:
     def is_told(self) -> bool:
         """Whether the list, the card and the memo show the wait."""
         return self.kind != "retry"
+
+    @property
+    def is_of_calls(self) -> bool:
+        """Whether calls of the model wait, so that other calls may run meanwhile."""
+        return self.kind in (TIMER, EVENT)
 
     @property
     def is_timed(self) -> bool:

@@ -267,6 +267,7 @@ class AgentCall(Wire):
     on_wait: str | None = Field(default=None, exclude_if=not_)
     handed_to: str | None = None
     undoes: str = Field(default="", exclude_if=not_)
+    in_session: bool = Field(default=False, exclude_if=not_)
 
 
 class ModelCall(Wire):
@@ -437,6 +438,14 @@ class Steer(Wire):
     by: str | None = None
     id: str = ""
     parts: UserParts = ()
+
+
+class Emit(Wire):
+    """An event to the running turn. Its id is the id of the update; `body` is JSON text."""
+
+    name: str
+    body: str = ""
+    by: str | None = None
 
 
 class Resume(Wire):

@@ -14,6 +14,14 @@ from perdure.validation import Must
 Moment = timedelta | datetime
 """A moment, as the time after the start of a turn or as a date with its time zone."""
 
+UNITS = (
+    ("d", timedelta(days=1)),
+    ("h", timedelta(hours=1)),
+    ("min", timedelta(minutes=1)),
+    ("s", timedelta(seconds=1)),
+)
+"""The units of durations in words, the largest first."""
+
 _PERIOD: TypeAdapter[timedelta] = TypeAdapter(timedelta)
 _WORDS = (
     f"a timedelta, longer than zero and at most {validation.LONGEST.days} days, or a datetime with"
@@ -41,6 +49,16 @@ AMoment = Annotated[timedelta | datetime, BeforeValidator(_read), Must(_WORDS)]
 def absolute(moment: Moment | None, start: datetime) -> datetime | None:
     """Return the moment as a date, for a turn that was started at `start`; None for None."""
     return start + moment if isinstance(moment, timedelta) else moment
+
+
+def period_in_words(period: timedelta) -> str:
+    """Return a duration in its two largest units, down to seconds: `2 h 5 min`, `12 s`."""
+    units = [(name, length) for name, length in UNITS if period >= length][:2]
+    parts = []
+    for name, length in units:
+        parts.append(f"{period // length} {name}")
+        period %= length
+    return " ".join(part for part in parts if not part.startswith("0 ")) or "0 s"
 
 
 def in_words(moment: datetime) -> str:

@@ -13,7 +13,8 @@ class State(StrEnum):
 
     Attributes:
         RUNNING: A turn or a batch runs, or a turn of a session.
-        WAITING: A turn waits for an approval, until a provider is asked again, or for its begin.
+        WAITING: A turn waits for an approval, until a provider is asked again, or for its begin, or
+            a call of it waits for a time or for an event.
         PAUSED: A turn waits for budget, for more iterations, or for a person who resumes it. A
             schedule starts nothing until it is resumed.
         ENDED: A turn is over; its outcome says how.

@@ -250,6 +250,7 @@ def test_server_that_does_not_answer_is_said_with_what_to_do(
 
 UNKNOWN = [
     *(["show"], ["cancel"], ["resume"], ["steer", "Hurry."], ["add-budget", "--usd", "1"]),
+    *(["emit", "built"], ["session", "forget", "reminder"]),
     *(["fork", "--yes"], ["session", "show"], ["session", "add-budget", "--usd", "1"]),
     *(["session", "unqueue", "message"], ["session", "interrupt"], ["session", "resume"]),
     *(["session", "fork", "--id", "another"], ["session", "close"], ["batch", "show"]),

@@ -3,13 +3,14 @@
 import asyncio
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from perdure import ToolOutcome
 from perdure.clients.reading.recorded import state_of
 from perdure.turn import unsettled
-from perdure.turn.facts import WaitBegan, WaitEnded
+from perdure.turn.facts import ToolReturned, WaitBegan, WaitEnded
 
 from ..support.e2e.killing import SOON_S
 from ..support.e2e.stories import (
@@ -60,6 +61,34 @@ async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: 
         "step-1.call-2": 2,
         "step-2": 1,
     }
+
+
+@pytest.mark.accepts("W16", "W17")
+async def test_wait_of_a_killed_worker_goes_on_in_another(tell: Tell) -> None:
+    """Killed while one call waits and another runs: that one is made again during the wait, and the
+    wait ends once, at its time.
+    """
+    waits: Any = {"name": "wait", "arguments": {"seconds": 25, "note": "the build"}}
+    story = await tell(asks(waits, use("fetch", "one", first_s=60)), says("done"))
+    story.app = "tests.support.e2e.app:make_waiting"
+    worker = await story.worker()
+    turn = await story.start()
+    began = await until(turn, WaitBegan)
+    await story.begun("one")
+    await story.replace(worker)
+
+    report = await story.report(turn)
+    events = await all_of(turn)
+    ends = [event for event in events if isinstance(event.fact, WaitEnded)]
+
+    assert results(report)[0].startswith("Waited 2")
+    assert results(report)[1] == "one by attempt 2"
+    assert story.ran() == [("one", 1), ("one", 2)]
+    assert story.requests() == {1: 1, 2: 1}
+    [end] = ends
+    assert timedelta(seconds=25) <= end.at - began.at < timedelta(seconds=40)
+    returned = next(event for event in events if isinstance(event.fact, ToolReturned))
+    assert returned.at < end.at, "the call was made again during the wait"
 
 
 @pytest.mark.accepts("T52")

@@ -9,7 +9,6 @@ from decimal import Decimal
 import pytest
 
 from perdure import Budget
-from perdure.clients.cli.drawing.amounts import time_in_words
 from perdure.clients.cli.drawing.hints import CommandHints, spent
 from perdure.clients.reading.current_activity import doing, is_stopped
 from perdure.clients.reading.events import Event
@@ -26,6 +25,7 @@ from perdure.turn.wire import TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import Spending
 from perdure.values.messages import AssistantMessage, ToolCall
+from perdure.values.moments import period_in_words
 from perdure.values.reports import Outcome
 from perdure.values.tasks import Task
 
@@ -149,7 +149,7 @@ def test_commands_are_for_the_same_server_and_can_be_copied() -> None:
 )
 def test_time_is_told_in_its_two_largest_units(time: timedelta, words: str) -> None:
     """Clock skew gives no negative times."""
-    assert time_in_words(time) == words
+    assert period_in_words(time) == words
 
 
 def test_time_of_a_turn_leaves_out_waits_for_people() -> None:

@@ -104,6 +104,7 @@ PUBLIC = {
             "Usage",
             "UserMessage",
             "tool",
+            "waiting",
         ],
     ],
     perdure.clients: [
@@ -189,6 +190,7 @@ PUBLIC = {
         "ChildTold",
         "Decided",
         "Decision",
+        "Emitted",
         "Fact",
         "HandedOver",
         "HandoffKey",

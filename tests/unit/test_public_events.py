@@ -12,6 +12,7 @@ from perdure.turn.facts import (
     BudgetAdded,
     CancelRequested,
     Decided,
+    Emitted,
     Fact,
     Resumed,
     Said,
@@ -19,6 +20,7 @@ from perdure.turn.facts import (
     TurnEnded,
 )
 from perdure.turn.keys import ToolKey
+from perdure.turn.wait_values import TurnEvent
 from perdure.values.approvals import Decision
 from perdure.values.losses import Loss
 
@@ -61,6 +63,7 @@ def test_end_has_its_code_and_its_words_only_if_asked_for(
         Decided(Decision(call_id="c", digest="d", approve=True, by=WORDS)),
         BudgetAdded(Budget(usd="1"), by=WORDS),
         Said("1", "a", by=WORDS),
+        Emitted(TurnEvent(id="1", name="built"), by=WORDS),
         Resumed(by=WORDS),
         CancelRequested("", by=WORDS),
     ],

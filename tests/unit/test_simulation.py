@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.shrinking import shrink
 from perdure.testing.simulation.simulate import KINDS, Kind
+from perdure.testing.simulation.world import MONTH_S, WAITS
 from perdure.turn import carry
-from perdure.turn.facts import HandedOver, TaskBegan
+from perdure.turn.facts import HandedOver, TaskBegan, WaitEnded
 from perdure.turn.fold import apply, fold
 from perdure.turn.state import TurnState
+from perdure.turn.wait_values import Woken
 from perdure.workflows.session.notes import RESULTS_FIRST
 
 from ..support.thorough import some
@@ -59,6 +62,10 @@ FAULTS = {
     *("lost before its effect", "lost after its effect", "frozen", "shut down", "too slow"),
     *("done twice", "lost tasks", "evicted", "rejected closes", "tasks of rejected updates"),
 }
+
+
+MONTHS = (0,)
+"""Seeds whose turn waits for a month, over a deploy."""
 
 
 @tool
@@ -99,6 +106,14 @@ def is_handed(run: SimulatedRun) -> bool:
 def depth(run: SimulatedRun) -> int:
     """How many turns are above that of a run."""
     return 0 if run.parent is None else 1 + depth(run.parent[0])
+
+
+def ends_of_waits(made: Simulation) -> Iterator[Woken]:
+    """The ends of the waits of all turns of a simulation."""
+    for run in made.server.runs:
+        for fact in run.facts:
+            if isinstance(fact, WaitEnded):
+                yield from fact.woken
 
 
 @pytest.fixture(scope="module")
@@ -326,6 +341,18 @@ def test_other_agents_are_deployed_while_turns_run(simulated: list[Simulation]) 
 
     assert len(deployed) >= len(simulated) // 5
     assert any(len(some) > len({name for name, *_ in some}) for some in definitions)
+
+
+@pytest.mark.accepts("W1", "W28")
+def test_turn_waits_for_a_month_over_a_deploy() -> None:
+    """In virtual time, and in other simulations an event or a message comes first."""
+    agent = Agent(name="first", model="model:first", instructions="Wait.", tools=WAITS)
+    made = [simulate(seed, [agent]) for seed in MONTHS]
+    ends = [[end for end in ends_of_waits(one) if end.waited_s >= MONTH_S] for one in made]
+
+    assert [one.story for one in made if one.broken] == []
+    assert all(ends)
+    assert all(one.server.counts["deploys"] for one in made)
 
 
 @pytest.mark.accepts("Y139")

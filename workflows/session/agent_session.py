@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -18,21 +17,21 @@ from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     ChildWorkflowError,
-    WorkflowAlreadyStartedError,
     is_cancelled_exception,
 )
 
 from perdure import errors, limits, validation
 from perdure.errors import PerdureError
+from perdure.session import reminders
 from perdure.session.facts import (
     MessageSteered,
     MessageUnqueued,
+    ReminderForgotten,
     SessionBudgetAdded,
     SessionClosed,
     SessionContinued,
     SessionResumed,
     SteeringFailed,
-    TurnBegan,
     TurnInterrupted,
     TurnOver,
     TurnRecorded,
@@ -40,6 +39,7 @@ from perdure.session.facts import (
 from perdure.session.state import SessionState
 from perdure.session.wire import (
     Disposition,
+    ForgetReminder,
     Left,
     Receipt,
     RecordCall,
@@ -48,30 +48,32 @@ from perdure.session.wire import (
     Unqueue,
     UpdateResult,
 )
-from perdure.temporal import failures, outcomes, start_request, trace_ids
+from perdure.temporal import failures, outcomes
 from perdure.temporal.histories import session_history
 from perdure.temporal.names import (
     ADD_BUDGET,
     CLOSE,
+    FORGET_REMINDER,
     INTERRUPT,
+    REMIND,
     RESUME,
     SAY,
     SESSION,
     STEER,
-    TURN,
     UNQUEUE,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
-from perdure.values.content import check_message, parts_size
+from perdure.values.content import check_message
 from perdure.workflows import ancestors, child_starts, storage
-from perdure.workflows.second_ids import second_id
 from perdure.workflows.session import next_run, recording
 from perdure.workflows.session.details import card
 from perdure.workflows.session.notes import RESULTS_FIRST, Notes
+from perdure.workflows.session.reminders import Reminders
+from perdure.workflows.session.starting import Handle, start_turn
 from perdure.workflows.turn.calls import has_ended
-from perdure.workflows.update_answers import UpdateAnswers
+from perdure.workflows.update_answers import UpdateAnswers, update_id
 
 _CONTINUE_FIRST = "continue-as-new-before-a-turn"
 _EARLY_FIRST = "updates-before-a-turn"
@@ -80,8 +82,6 @@ _CANCELLED_WHILE_RECORDING = "cancelled-while-recording"
 """The patch since which a cancel that comes while a turn is recorded is not lost."""
 _ANSWERS_AT_CANCEL = "answers-at-cancel"
 """The patch since which a cancelled session answers the updates that it has accepted."""
-
-Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
 
 @workflow.defn(name=SESSION, sandboxed=False, failure_exception_types=[PerdureError])
@@ -97,6 +97,7 @@ class AgentSession:
         self._is_stopped = False
         self._turns_of_run = 0
         self._answered: dict[str, Receipt] = {}
+        self._reminders = Reminders(self._notes)
 
     @workflow.run
     async def run(self, start: RawValue = NOTHING) -> RawValue:
@@ -115,6 +116,7 @@ class AgentSession:
                 elif not await self._until_there_is_work():
                     break
         except asyncio.CancelledError:
+            self._reminders.stop()
             reason = workflow.cancellation_reason() or ""
             self._notes.note(session_history.cancelled(reason))
             await self._stop_turn(reason or "the session was cancelled")
@@ -145,6 +147,7 @@ class AgentSession:
                 ancestors.check_continued("the input", patch=ancestors.MADE_UP_REFUSED)
             self._answered = {answered.id: answered.receipt for answered in fact.snapshot.answered}
         self._notes.note(fact)
+        self._reminders.resume()
 
     @property
     def _state(self) -> SessionState:
@@ -181,15 +184,20 @@ class AgentSession:
     async def _until_there_is_work(self) -> bool:
         """Wait for a message, or for the end. Returns False when the session was idle too long."""
         assert self._state.request is not None
-        idle = self._state.request.idle
+        idle, open_reminders = self._state.request.idle, self._state.reminders
         try:
             await workflow.wait_condition(
-                lambda: self._state.may_start or self._is_closed or self._is_full,
-                timeout=None if self._state.queue else idle,
+                lambda: (
+                    self._state.may_start
+                    or self._is_closed
+                    or self._is_full
+                    or self._state.reminders != open_reminders
+                ),
+                timeout=None if self._state.queue or open_reminders else idle,
                 timeout_summary="the session is closed if no message comes",
             )
         except TimeoutError:
-            return bool(self._state.queue)
+            return bool(self._state.queue or self._state.reminders)
         return True
 
     async def _continue(self) -> None:
@@ -205,42 +213,13 @@ class AgentSession:
         """Run a turn to its end, and record its messages."""
         number = self._state.count + 1
         self._turns_of_run += 1
-        self._turn = await self._start(number)
-        if self._turn is None:
-            return
+        self._turn = await start_turn(self._notes, number)
         with contextlib.suppress(ChildWorkflowError):
             await asyncio.shield(self._turn)
         self._notes.note_end(TurnOver(number))
         await workflow.wait_condition(lambda: not self._steering)
         await self._record(number, self._turn.first_execution_run_id or "")
         self._turn = None
-
-    async def _start(self, number: int) -> Handle | None:
-        """Start a turn; None if a turn of its id exists, whose number is then not used again."""
-        info = workflow.info()
-        request = self._state.next_turn(info.workflow_id, info.run_id)
-        content = sum(parts_size(queued.parts) for queued in self._state.queue)
-        is_stored = content > limits.UNREAD_MEDIA_BYTES  # only external storage lets so much in
-        most_bytes = limits.STORED_BYTES if is_stored else limits.PAYLOAD_BYTES
-        plain = f"{info.workflow_id}/{number}"
-        for is_taken in (False, True):
-            turn_id = second_id(plain) if is_taken else plain
-            self._notes.note(TurnBegan(number, turn_id))
-            try:
-                return await workflow.start_child_workflow(
-                    TURN,
-                    pack(request, "the input of the turn", most_bytes=most_bytes),
-                    id=turn_id,
-                    result_type=RawValue,
-                    parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                    **start_request.introduced(request, trace_ids.memo_of_caller()),
-                )
-            except WorkflowAlreadyStartedError:
-                self._notes.note(TurnOver(number, began=False))
-        raise errors.TurnExistsError(
-            f"a turn {plain!r} exists already, so the session cannot go on",
-            context={"turn_id": plain},
-        )
 
     async def _record(self, number: int, run_id: str) -> None:
         """Record the messages of a turn that is over, part by part.
@@ -418,6 +397,34 @@ class AgentSession:
         """Refuse an invalid input."""
         with self._checked():
             unpack(payload, Unqueue)
+
+    @workflow.update(name=REMIND)
+    async def remind(self, payload: RawValue = NOTHING) -> RawValue:
+        """Send a message to the session itself later."""
+        async with self._answering():
+            self._reminders.set(session_history.reminder_set(update_id(), payload))
+            return pack(UpdateResult(done=True))
+
+    @remind.validator
+    def check_reminder(self, payload: RawValue = NOTHING) -> None:
+        """Refuse a reminder that is not valid or does not fit."""
+        with self._checked():
+            fact = session_history.reminder_set(update_id(), payload)
+            reminders.check(self._state.reminders, fact.reminder, workflow.now())
+
+    @workflow.update(name=FORGET_REMINDER)
+    async def forget_reminder(self, payload: RawValue = NOTHING) -> RawValue:
+        """Give a reminder up that is not due yet."""
+        async with self._answering():
+            forgotten = unpack(payload, ForgetReminder)
+            fact = ReminderForgotten(forgotten.id, forgotten.by)
+            return pack(UpdateResult(done=self._reminders.forget(fact)))
+
+    @forget_reminder.validator
+    def check_forgotten(self, payload: RawValue = NOTHING) -> None:
+        """Refuse an invalid input."""
+        with self._checked():
+            validation.check_by("who asks", unpack(payload, ForgetReminder).by)
 
     @workflow.update(name=INTERRUPT)
     async def interrupt(self, payload: RawValue = NOTHING) -> RawValue:

@@ -20,6 +20,7 @@ from perdure.temporal.names import (
     ADD_BUDGET,
     CHILD_NEWS,
     DECIDE,
+    EMIT,
     FOLLOW,
     RESUME,
     STEER,
@@ -28,12 +29,13 @@ from perdure.temporal.names import (
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.text import described
-from perdure.turn import approvals
+from perdure.turn import approvals, call_waits
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.facts import (
     BudgetAdded,
     CancelRequested,
     Decided,
+    Emitted,
     Resumed,
     Said,
     TurnContinued,
@@ -44,7 +46,7 @@ from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.reports import Outcome
 from perdure.workflows import ancestors, schedule_total, storage
-from perdure.workflows.turn import log_events, visibility
+from perdure.workflows.turn import log_events, visibility, waits
 from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.children import Children
 from perdure.workflows.turn.followers import Followers
@@ -56,6 +58,7 @@ from perdure.workflows.turn.runs import Runs
 from perdure.workflows.turn.turn_context import Board
 from perdure.workflows.turn.undoing import Undoing
 from perdure.workflows.turn.webhooks import OnDone
+from perdure.workflows.update_answers import update_id
 
 _REFUSES_WAITING = "refuse-waiting-updates"
 """The patch id of turns that answer the updates that still wait when they end without an answer."""
@@ -354,15 +357,31 @@ class AgentTurn:
         with failures.typed():
             message = self._said(payload)
             self._board.state.inbox.check(message, storage.most_unread_bytes())
-            if self._loop.is_ending:
-                raise errors.TurnOverError("the turn has its answer, and is about to end")
+            self._loop.check_goes_on()
 
     def _said(self, payload: RawValue) -> Said:
-        update = workflow.current_update_info()
-        assert update is not None
-        return outcomes.said(update.id, payload)
+        return outcomes.said(update_id(), payload)
 
-    async def _note(self, fact: Decided | Resumed | Said) -> None:
+    @workflow.update(name=EMIT)
+    async def emit(self, payload: RawValue = NOTHING) -> None:
+        """Take in an event, which a call waits for or will wait for."""
+        await self._until_begun()
+        with self._runs.update() as is_new:
+            if is_new:
+                await self._note(outcomes.emitted(update_id(), payload))
+
+    @emit.validator
+    def check_event(self, payload: RawValue = NOTHING) -> None:
+        """Reject an event that is not valid, does not fit, or comes too late."""
+        self._runs.answers.check_open()
+        if self._runs.has_answered():
+            return
+        with failures.typed():
+            emitted = outcomes.emitted(update_id(), payload)
+            call_waits.check_event(self._board.state, emitted.event, emitted.by)
+            self._loop.check_goes_on()
+
+    async def _note(self, fact: Decided | Resumed | Said | Emitted) -> None:
         """Add the fact of an update, and wait until the run has a state that it can apply to."""
         self._board.note(fact)
         await self._until_taken_over()
@@ -448,6 +467,7 @@ class AgentTurn:
         visibility.end(self._board.state, summary, reason)
         self._board.show_end(summary.outcome)
         log_events.turn_ended(self._board.state, summary, self._board.took_ms, error)
+        waits.calls_are_left(self._board)
 
     def _log_start(self) -> None:
         """Log the start once: when the agent is known, or when the turn ends before that."""

@@ -115,7 +115,7 @@ class Children:
         """Stop the clock while everything that runs waits for people, and tell the parent."""
         board = self._board
         waiting = [child for child in board.state.children if child.waits_for and not child.ended]
-        waits = bool(waiting) and len(waiting) == len(board.state.in_flight)
+        waits = bool(waiting) and len(waiting) == board.state.at_work
         if waits == self._waits:
             return
         self._waits = waits

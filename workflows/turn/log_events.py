@@ -32,8 +32,18 @@ from perdure.turn.facts import (
     ToolLost,
     ToolReturned,
     Verified,
+    WaitEnded,
 )
-from perdure.turn.keys import ChildKey, HandoffKey, Key, ModelKey, ReadKey, ToolKey, VerifyKey
+from perdure.turn.keys import (
+    ChildKey,
+    HandoffKey,
+    Key,
+    ModelKey,
+    ReadKey,
+    ToolKey,
+    VerifyKey,
+    parse_key,
+)
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Summary
 from perdure.values.messages import ToolResult
@@ -158,6 +168,16 @@ def _tool_ended(
         error_text=error_text,
         **_decided_by(before, open_call.call.id),
     )
+
+
+def waits_ended(before: TurnState, after: TurnState, ended: WaitEnded) -> None:
+    """Record the calls whose waits are over."""
+    for end in ended.woken:
+        key = parse_key(end.key)
+        if isinstance(key, ToolKey):
+            outcome = "error" if end.by == "refused" else "ok"
+            took_ms = int(end.waited_s * 1000)
+            _tool_ended(before, after, key, took_ms, outcome, end.reason)
 
 
 def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str = "denied") -> None:

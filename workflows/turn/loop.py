@@ -111,6 +111,15 @@ class TurnLoop:
                 raise error from errors.from_info(failures[-1].error)
             raise
 
+    def check_goes_on(self) -> None:
+        """Refuse what the turn would not get any more.
+
+        Raises:
+            TurnOverError: The turn has its answer.
+        """
+        if self.is_ending:
+            raise errors.TurnOverError("the turn has its answer, and is about to end")
+
     async def _turn(self, fact: TurnStarted | TurnContinued) -> tuple[AgentDefinition, Done]:
         agent = await self._begin(fact)
         return agent, await self._pipeline.through(agent, self._until_done)

@@ -36,6 +36,7 @@ from perdure.turn.decide import (
     Move,
     StartDelegates,
     Verify,
+    Wait,
     moves_at_once,
 )
 from perdure.turn.facts import (
@@ -52,6 +53,7 @@ from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import AgentCall, ModelCall, ToolRun, TurnRequest
 from perdure.workflows.turn import waits
+from perdure.workflows.turn.call_waits import CallWaits
 from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.children import Children
 from perdure.workflows.turn.local_calls import LocalCalls
@@ -76,6 +78,7 @@ class Moves:
         self._pipeline = pipeline
         self._children = children
         self._local = LocalCalls(board)
+        self._waits = CallWaits(board, pipeline)
 
     async def make(self, move: Move, agent: AgentDefinition) -> None:
         """Make a move, and wait for its end.
@@ -87,12 +90,14 @@ class Moves:
         match move:
             case Ask():
                 await self._ask(move, agent)
-            case Act() | Verify() | StartDelegates() if agent.parallel_tools:
+            case Act() | Verify() | StartDelegates() | Wait() if agent.parallel_tools:
                 moves = moves_at_once(self._board.state, agent)
                 self._check_batch(moves)
+                await self._waits.begin(moves, agent)
                 room, locally = self._media_room(moves, agent), self._local.admit(moves)
                 await _together([self._run(call_move, agent, room, locally) for call_move in moves])
-            case Act() | Verify() | StartDelegates():
+            case Act() | Verify() | StartDelegates() | Wait():
+                await self._waits.begin([move], agent)
                 room, locally = self._media_room([move], agent), self._local.admit([move])
                 await self._run(move, agent, room, locally)
             case HandOver():
@@ -136,6 +141,7 @@ class Moves:
         if choice.delay and not await self._pause(move, agent):
             return
         key, board = move.key, self._board
+        waits.end_of_calls(board)  # the last answer does not wait for the calls
         has_waited = bool(choice.delay)
         if not key.is_last:  # before a last answer, the model reads no messages
             has_waited |= await self._pipeline.check_messages(agent)
@@ -235,16 +241,29 @@ class Moves:
         media_bytes: int,
         locally: timedelta | None,
     ) -> None:
-        """Run one call: a tool, its read-back, or the turns of delegates."""
+        """Run one call: a tool, its read-back, the turns of delegates, or a wait."""
+        if isinstance(move, Wait):
+            await self._waits.run(move.key)
+        else:
+            with self._waits.beside():
+                await self._run_beside(move, agent, media_bytes, locally)
+        if not isinstance(move, StartDelegates):
+            await self._children.count_time()
+
+    async def _run_beside(
+        self,
+        move: Act | Verify | StartDelegates,
+        agent: AgentDefinition,
+        media_bytes: int,
+        locally: timedelta | None,
+    ) -> None:
         match move:
             case StartDelegates():
                 await self._children.run(move, agent)
-                return
             case Verify():
                 await self._verify(move, agent, media_bytes)
             case Act():
                 await self._act(move, agent, media_bytes, locally)
-        await self._children.count_time()
 
     async def _act(
         self, move: Act, agent: AgentDefinition, media_bytes: int, locally: timedelta | None
@@ -401,4 +420,5 @@ def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> Ag
         model_retry=request.model_retry,
         inherited=request.lineage.tools if request.lineage else (),
         undoes=request.undo.record.tool if request.undo else "",
+        in_session=request.session is not None,
     )

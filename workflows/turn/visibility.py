@@ -63,13 +63,18 @@ def begin_wait(state: TurnState, waits: WaitBegan) -> WaitBegan:
         for name, moment in (("since", shown.since), ("until", shown.until))
         if moment
     }
-    more = {"attempt": shown.attempt, "limit": shown.limit}
+    more: dict[str, Any] = {
+        "attempt": shown.attempt,
+        "limit": shown.limit,
+        "calls": [wait.model_dump(mode="json", exclude_defaults=True) for wait in shown.calls],
+    }
     more = {name: value for name, value in more.items() if value}
     workflow.upsert_memo(
         {MEMO_WAIT: {"kind": shown.kind, "reason": shown.reason, **pending, **moments, **more}}
     )
     is_known = state.waiting is not None and state.waiting.kind == shown.kind == PROVIDER
-    if _has_attributes(state) and not is_known:
+    goes_on = is_known or (bool(shown.calls) and _shows_calls(state))
+    if _has_attributes(state) and not goes_on:
         workflow.upsert_search_attributes(
             search_attributes.in_state(search_attributes.state_of(shown.kind))
         )
@@ -81,6 +86,24 @@ def end_wait(state: TurnState, ended: WaitEnded) -> None:
     workflow.upsert_memo({MEMO_WAIT: {"expired": list(ended.expired)} if ended.expired else None})
     if _has_attributes(state):
         workflow.upsert_search_attributes(search_attributes.in_state(State.RUNNING))
+
+
+def end_call_waits(before: TurnState, after: TurnState, ended: WaitEnded) -> None:
+    """Record that waits of calls are over, with the next of those that go on."""
+    waiting = after.waiting
+    goes_on: dict[str, Any] = {}
+    if waiting is not None and waiting.until is not None and waiting.since is not None:
+        moments = {"since": waiting.since.isoformat(), "until": waiting.until.isoformat()}
+        goes_on = {"kind": waiting.kind, "reason": waiting.reason, **moments}
+    woken = [end.model_dump(mode="json", exclude_defaults=True) for end in ended.woken]
+    workflow.upsert_memo({MEMO_WAIT: {**goes_on, "woken": woken}})
+    if waiting is None and _shows_calls(before) and _has_attributes(after):
+        workflow.upsert_search_attributes(search_attributes.in_state(State.RUNNING))
+
+
+def _shows_calls(state: TurnState) -> bool:
+    """Return whether the attributes show that calls of the turn wait."""
+    return state.waiting is not None and state.waiting.is_of_calls
 
 
 def _told(pending: PendingApproval) -> PendingApproval:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from perdure import errors
 from perdure.text import counted, money
 from perdure.values.budgets import Budget, Remaining
-
-UNITS = (
-    ("d", timedelta(days=1)),
-    ("h", timedelta(hours=1)),
-    ("min", timedelta(minutes=1)),
-    ("s", timedelta(seconds=1)),
-)
+from perdure.values.moments import period_in_words
 
 
 def budget_of(limits: Mapping[str, Any]) -> Budget | None:
@@ -40,16 +33,6 @@ def with_budget(values: Mapping[str, Any]) -> dict[str, Any]:
     limits = {name: value for name, value in values.items() if name in Budget.model_fields}
     options = {name: value for name, value in values.items() if name not in limits}
     return {**options, "budget": budget_of(limits)}
-
-
-def time_in_words(time: timedelta) -> str:
-    """Format a duration in its two largest units, down to seconds: `2 h 5 min`, `12 s`."""
-    units = [(name, length) for name, length in UNITS if time >= length][:2]
-    parts = []
-    for name, length in units:
-        parts.append(f"{time // length} {name}")
-        time %= length
-    return " ".join(part for part in parts if not part.startswith("0 ")) or "0 s"
 
 
 def named_budget(limits: Mapping[str, Any]) -> Budget:
@@ -80,7 +63,7 @@ def in_words(remaining: Remaining) -> str:
     )
     parts = [counted(count, noun) for count, noun in counts if count is not None]
     if remaining.time is not None:
-        parts.insert(0, time_in_words(remaining.time))
+        parts.insert(0, period_in_words(remaining.time))
     if remaining.usd is not None:
         parts.insert(0, money(remaining.usd))
     return ", ".join(parts)

@@ -20,13 +20,14 @@ from perdure.clients.batches.handle import Batch
 from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.batches.status import BatchResult, BatchStatus
 from perdure.clients.cli.drawing import details, json_lines
-from perdure.clients.cli.drawing.amounts import budget_in_words, time_in_words
+from perdure.clients.cli.drawing.amounts import budget_in_words
 from perdure.clients.cli.drawing.amounts import in_words as remaining_in_words
 from perdure.clients.cli.drawing.listing import EntryTable
 from perdure.clients.cli.drawing.screen import Live, lines_of, note
 from perdure.clients.cli.drawing.table import ago
 from perdure.clients.cli.exits import DONE
 from perdure.text import harmless, money, one_line, word
+from perdure.values.moments import period_in_words
 from perdure.values.states import State
 
 _POLL_S = 1.0
@@ -192,7 +193,7 @@ class _ProgressDisplay:
         if settled <= 0 or not unsettled:
             return []
         seconds = int((time.monotonic() - since) / settled * unsettled) + 1
-        return [f"about {time_in_words(timedelta(seconds=seconds))} left"]
+        return [f"about {period_in_words(timedelta(seconds=seconds))} left"]
 
 
 def _settled(status: BatchStatus) -> int:

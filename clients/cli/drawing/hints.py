@@ -8,12 +8,12 @@ from datetime import timedelta
 from decimal import Decimal
 
 from perdure import errors
-from perdure.clients.cli.drawing.amounts import time_in_words
 from perdure.text import exact, money
 from perdure.turn.facts import TurnEnded
 from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
 from perdure.values.budgets import DIMENSIONS, Spending
+from perdure.values.moments import period_in_words
 from perdure.values.reports import Outcome, UnsettledCall
 
 _SIGNS = {"usd": "AMOUNT", "time": "TIME", "tokens": "N", "model_calls": "N", "tool_calls": "N"}
@@ -31,7 +31,7 @@ def spent(state: TurnState, spending: Spending, elapsed: timedelta) -> str:
         if limit is not None
     ]
     parts += (
-        [f"{time_in_words(min(elapsed, budget.time))} of {time_in_words(budget.time)}"]
+        [f"{period_in_words(min(elapsed, budget.time))} of {period_in_words(budget.time)}"]
         if budget.time
         else []
     )

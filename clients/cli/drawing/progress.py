@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from textwrap import indent
 from typing import TextIO
 from urllib.parse import quote
@@ -35,6 +35,7 @@ from perdure.turn.facts import (
     ChildScheduled,
     ChildTold,
     Decided,
+    Emitted,
     Fact,
     HandedOver,
     ModelAnswered,
@@ -51,10 +52,12 @@ from perdure.turn.facts import (
 )
 from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
+from perdure.turn.wait_values import Woken
+from perdure.turn.waiting import EVENT
 from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Remaining
-from perdure.values.moments import in_words
+from perdure.values.moments import in_words, period_in_words
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import headline
 
@@ -279,20 +282,16 @@ def _waits(fact: Fact) -> Text:
         case CancelRequested(reason, by):
             why = f": {_all(reason)}" if reason else ""
             return Text(f"cancel requested{_from(by)}{why}", "yellow")
-        case WaitBegan("delay", until=datetime() as until):
-            return Text(f"begins at {in_words(until)}", "yellow")
-        case WaitBegan(until=datetime() as until):
-            moment = in_words(until) if fact.limit else f"{until:%H:%M:%S} UTC"
-            return Text(f"waits for provider: attempt {fact.attempt} at {moment}", "yellow")
-        case WaitBegan(kind, reason):
-            return Text(f"waits for {_all(kind)}: {_all(reason)}", "yellow")
+        case WaitBegan():
+            return Text(_begun(fact), "yellow")
         case ChildTold(key, news) if news.waits_for:
             return Text(f"{key}  waits for {_all(news.waits_for)}: {_all(news.reason)}", "yellow")
-        case WaitEnded():
-            return Text("goes on", "dim")
+        case WaitEnded(woken=ends):
+            why = "; ".join(f"{end.key}: {_why(end)}" for end in ends)
+            return Text(f"goes on: {why}" if why else "goes on", "dim")
         case PolicyAnswered(key, ruling):
             return Text(f"{key}  {ruling.verdict.kind.replace('_', ' ')}", "dim")
-        case Decided() | BudgetAdded() | Resumed() | Said():
+        case Decided() | BudgetAdded() | Resumed() | Said() | Emitted():
             return _told(fact)
         case TurnEnded(outcome):
             return Text(outcome.value, COLOURS.get(outcome, "red"))
@@ -300,9 +299,39 @@ def _waits(fact: Fact) -> Text:
             return Text()
 
 
-def _told(fact: Decided | BudgetAdded | Resumed | Said) -> Text:
+def _begun(fact: WaitBegan) -> str:
+    """Return what a wait that begins is for."""
+    match fact:
+        case WaitBegan("delay", until=datetime() as until):
+            return f"begins at {in_words(until)}"
+        case WaitBegan(kind, reason, until=datetime() as until, calls=(_, *_)):
+            what = "waits for an event," if kind == EVENT else "waits"
+            return f"{what} until {in_words(until)}: {_all(reason)}"
+        case WaitBegan(until=datetime() as until):
+            moment = in_words(until) if fact.limit else f"{until:%H:%M:%S} UTC"
+            return f"waits for provider: attempt {fact.attempt} at {moment}"
+        case _:
+            return f"waits for {_all(fact.kind)}: {_all(fact.reason)}"
+
+
+def _why(end: Woken) -> str:
+    """Return why a wait of a call is over."""
+    waited = period_in_words(timedelta(seconds=end.waited_s))
+    match end.by:
+        case "refused":
+            return f"nothing was waited for: {_all(end.reason)}"
+        case "time":
+            return f"waited {waited}"
+        case by:
+            return f"{by} after {waited}"
+
+
+def _told(fact: Decided | BudgetAdded | Resumed | Said | Emitted) -> Text:
     """Return the line of a person's decision or other input."""
     match fact:
+        case Emitted(event, by):
+            body = f": {_all(one_line(event.body, 200))}" if event.body else ""
+            return Text.assemble((f"event {_all(event.name)}{_from(by)}", "green"), body)
         case Said(_, text, by=by):
             return Text.assemble((f"{_all(by) if by else 'the user'} says: ", "green"), _all(text))
         case Decided(decision):

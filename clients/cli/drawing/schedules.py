@@ -9,7 +9,7 @@ from datetime import datetime
 from rich.text import Text
 
 from perdure.clients.cli.drawing import details, json_lines
-from perdure.clients.cli.drawing.amounts import budget_in_words, in_words, time_in_words
+from perdure.clients.cli.drawing.amounts import budget_in_words, in_words
 from perdure.clients.cli.drawing.listing import EntryTable
 from perdure.clients.cli.drawing.progress import COLOURS
 from perdure.clients.cli.drawing.screen import put
@@ -19,6 +19,7 @@ from perdure.clients.schedules.status import ScheduledTurn, ScheduleEntry, Sched
 from perdure.text import harmless, money, word
 from perdure.turn.slot import ScheduleLogEntry
 from perdure.values.budgets import DIMENSIONS, Budget, Remaining, Spending
+from perdure.values.moments import period_in_words
 
 _SHOWN_TIMES = 3
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -147,12 +148,12 @@ def _rules(status: ScheduleStatus) -> Iterator[str]:
         yield f"at once: {status.at_once}"
         yield f"on error: {status.on_error}"
     yield f"if running: {status.if_running}"
-    yield f"catch up: {time_in_words(status.catch_up)}"
+    yield f"catch up: {period_in_words(status.catch_up)}"
     yield f"on failure: {status.on_failure}"
     if status.remember_last:
         yield "with the last output"
     if status.jitter:
-        yield f"jitter: {time_in_words(status.jitter)}"
+        yield f"jitter: {period_in_words(status.jitter)}"
     if status.starts:
         yield f"from {_moment(status.starts)}"
     if status.ends:

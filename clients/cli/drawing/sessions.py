@@ -19,6 +19,7 @@ from perdure.clients.sessions.readable import SessionStatus
 from perdure.session.wire import SessionTurn
 from perdure.text import harmless, money, word
 from perdure.values.budgets import Remaining
+from perdure.values.moments import in_words as moment_in_words
 
 _SHOWN_TURNS = 10
 
@@ -63,6 +64,11 @@ def _properties(status: SessionStatus) -> Iterator[tuple[str, Text | str]]:
     for message in status.queue:
         by = f" {harmless(message.by)}:" if message.by else ""
         yield "waits", f"{word(message.id)}{by} {harmless(message.text)}"
+    for reminder in status.reminders:
+        yield (
+            "reminds",
+            f"{word(reminder.id)} at {moment_in_words(reminder.at)} {harmless(reminder.text)}",
+        )
     spent = {name: amount for name, amount in dict(status.spent).items() if amount}
     if spent:
         yield "spent", in_words(Remaining.model_validate(spent))

@@ -9,8 +9,8 @@ from typing import TextIO
 from rich.table import Table
 from rich.text import Text
 
-from perdure.clients.cli.drawing.amounts import UNITS
 from perdure.clients.cli.drawing.screen import Screen, lines_of, put
+from perdure.values.moments import UNITS
 
 _TO_THE_RIGHT = {"STEPS", "SPENT", "DONE", "FAILED"}
 _GAP = 2

@@ -12,7 +12,6 @@ from typing import Any, TextIO
 
 from rich.text import Text
 
-from perdure.clients.cli.drawing.amounts import time_in_words
 from perdure.clients.cli.drawing.hints import CommandHints, spent
 from perdure.clients.cli.drawing.progress import Progress, figures
 from perdure.clients.cli.drawing.screen import Live, Screen, note, put
@@ -25,6 +24,7 @@ from perdure.clients.reading.tree import Node
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.live_turn import Aloud
 from perdure.text import counted, one_line, word
+from perdure.values.moments import period_in_words
 from perdure.values.reports import AgentReport, Outcome
 
 
@@ -140,7 +140,7 @@ class TerminalFollower:
 
     def _now(self, root: Node, now: datetime) -> list[Text]:
         """Return one line, or two if the terminal is narrow."""
-        since = time_in_words(now - root.since) if root.since else ""
+        since = period_in_words(now - root.since) if root.since else ""
         activity = self._progress.now(
             now, f"{doing(root.state)}, {since}" if since else doing(root.state)
         )

@@ -20,7 +20,6 @@ from rich.text import Text
 
 from perdure import errors
 from perdure.clients.cli.common import sender
-from perdure.clients.cli.drawing.amounts import time_in_words
 from perdure.clients.cli.drawing.hints import CommandHints
 from perdure.clients.cli.drawing.json_lines import tell
 from perdure.clients.cli.drawing.progress import agents
@@ -33,6 +32,7 @@ from perdure.clients.turns.handle import Turn
 from perdure.errors import PayloadDecodeError
 from perdure.text import arguments_in_brief, arguments_indented, harmless, word
 from perdure.values.approvals import PendingApproval
+from perdure.values.moments import period_in_words
 from perdure.values.states import State
 
 _INDENT = 4
@@ -246,7 +246,7 @@ def _row(call: PendingApproval, edited: str | None = None) -> str:
 
 def until_expiry(time: timedelta) -> str:
     """Format the time left for an approval, in its two largest units."""
-    return f"expires in {time_in_words(time)}" if time >= timedelta(seconds=1) else "expired"
+    return f"expires in {period_in_words(time)}" if time >= timedelta(seconds=1) else "expired"
 
 
 def _edited(arguments: str | None) -> dict[str, Any] | None:

@@ -119,6 +119,9 @@ class ToolCall {
 /** Who has done it, as the caller was named. */
 const by = (event) => (event.by ? ` by ${event.by}` : "");
 
+/** Until when a call waits, in words. */
+const untilOf = (event) => `waits until ${new Date(event.until).toLocaleString()}`;
+
 const SHOWN = {
   turn_started(event) {
     const from = event.forked_from;
@@ -272,10 +275,21 @@ const SHOWN = {
   wait_began(event) {
     for (const one of event.pending ?? [])
       this.tool(one).set(one.is_unknown ? "outcome unknown" : "waits for approval", "wait");
+    for (const one of event.calls ?? []) this.tool(one).set(untilOf(event), "wait");
     this.note(event, `Waits for ${event.waits_for}`, event.message ? `: ${event.message}` : "");
   },
   wait_ended(event) {
     if (event.expired?.length) this.note(event, "No decision in time");
+    for (const one of event.woken ?? []) {
+      const tool = this.tool(one);
+      if (one.message) tool.error = one.message;
+      const isRefused = one.by === "refused";
+      const why = isRefused ? "not waited for" : `woken by ${one.by}`;
+      tool.set(isRefused ? why : `${why} after ${duration(one.waited_s)}`, isRefused ? "bad" : "good");
+    }
+  },
+  emitted(event) {
+    this.note(event, `Event ${event.name}${by(event)}`, event.text ? `: ${event.text}` : "");
   },
   cancel_requested(event) {
     this.note(event, `Cancel requested${by(event)}`, event.message ? `: ${event.message}` : "");

@@ -116,6 +116,12 @@ class TakeOut(Body):
     id: str
 
 
+class Forgotten(Body):
+    """The id of a reminder."""
+
+    id: str
+
+
 class ForkSession(Body):
     """The id of the new session, and the number of the last turn whose messages it takes over."""
 
@@ -234,6 +240,13 @@ async def resume_session(call: Call) -> Changed:
 async def unqueue_message(call: Call, body: TakeOut) -> Changed:
     """Take a message out of the queue, unless a turn has been given it."""
     return Changed(changed=await call.client.session(call.id).unqueue(body.id))
+
+
+@operation("POST", "/v1/sessions/{id:path}/forget-reminder", may="control")
+async def forget_reminder(call: Call, body: Forgotten) -> Changed:
+    """Give a reminder of a session up that is not due yet."""
+    session, by = call.client.session(call.id), call.caller.subject
+    return Changed(changed=await session.forget_reminder(body.id, by=by))
 
 
 @operation("POST", "/v1/sessions/{id:path}/add-budget", may="budget")

@@ -174,6 +174,21 @@ class SteerTurn(Body):
     deny_pending: bool = False
 
 
+class EmitEvent(Body):
+    """An event for a running turn.
+
+    Attributes:
+        name: The name by which the model waits for it.
+        body: What it holds, any JSON value.
+        id: Its id; the same id is the same event. The header `Idempotency-Key` can have it
+            instead.
+    """
+
+    name: str
+    body: JsonValue = None
+    id: str | None = None
+
+
 class ForkTurn(Body):
     """The step from which a new turn continues, and its options.
 
@@ -326,6 +341,18 @@ async def steer_turn(call: Call, body: SteerTurn) -> Accepted[Reference]:
         by=call.caller.subject,
     )
     return Reference(id=message_id)
+
+
+@operation("POST", "/v1/turns/{id:path}/events", may="control", takes_key=True)
+async def emit_event(call: Call, body: EmitEvent) -> Accepted[Reference]:
+    """Send an event to a running turn, which ends the wait of a call for it, or is kept."""
+    event_id = await call.client.turn(call.id).emit(
+        body.name,
+        body.body,
+        id=body.id if body.id is not None else key_of(call.request),
+        by=call.caller.subject,
+    )
+    return Reference(id=event_id)
 
 
 @operation("POST", "/v1/turns/{id:path}/fork", may="start", takes_key=True)

@@ -22,6 +22,9 @@ from perdure.session.facts import (
     MessageSent,
     MessageSteered,
     MessageUnqueued,
+    ReminderDue,
+    ReminderForgotten,
+    ReminderSet,
     SessionBudgetAdded,
     SessionClosed,
     SessionContinued,
@@ -36,6 +39,9 @@ from perdure.session.facts import (
 )
 from perdure.session.state import SessionState, apply
 from perdure.session.wire import (
+    ForgetReminder,
+    Remind,
+    Reminder,
     Say,
     SessionReason,
     SessionRequest,
@@ -45,8 +51,19 @@ from perdure.session.wire import (
 )
 from perdure.temporal import cancellations, outcomes
 from perdure.temporal.histories.turn_history import raw_value
-from perdure.temporal.names import ADD_BUDGET, CLOSE, INTERRUPT, RESUME, SAY, STEER, UNQUEUE
-from perdure.temporal.payloads import unpack
+from perdure.temporal.names import (
+    ADD_BUDGET,
+    CLOSE,
+    FORGET_REMINDER,
+    INTERRUPT,
+    MEMO_REMINDER,
+    REMIND,
+    RESUME,
+    SAY,
+    STEER,
+    UNQUEUE,
+)
+from perdure.temporal.payloads import decoded, unpack
 from perdure.turn.wire import Origin, Steer
 from perdure.values.content import MessageContent
 from perdure.values.messages import Message, digest_of
@@ -111,6 +128,17 @@ def sent(message_id: str, payload: RawValue) -> MessageSent:
     return MessageSent(
         message_id, content.brief, message.if_busy, message.by, message.agent, content.parts
     )
+
+
+def reminder_set(update_id: str, payload: RawValue) -> ReminderSet:
+    """Return the fact of an update that sets a reminder.
+
+    Raises:
+        InvalidRequestError: The input is not a reminder.
+    """
+    remind = unpack(payload, Remind)
+    reminder_id = update_id.removeprefix(f"{REMIND}-")
+    return ReminderSet(Reminder(id=reminder_id, at=remind.at, text=remind.text))
 
 
 def cancelled(reason: str, by: str | None = None) -> SessionClosed:
@@ -189,6 +217,8 @@ class SessionReader:
                 if match:
                     self._records[event.event_id] = int(match[1])
                 return None
+            case EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED:
+                return await self._reminded(event)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
                 return await self._steered(event)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED:
@@ -205,6 +235,13 @@ class SessionReader:
         message = unpack(await self._raw(signal.input.payloads), Steer)
         self._signals[event.event_id] = message.id
         return MessageSteered(message.id)
+
+    async def _reminded(self, event: HistoryEvent) -> SessionFact | None:
+        memo = event.workflow_properties_modified_event_attributes.upserted_memo.fields
+        if MEMO_REMINDER not in memo:
+            return None
+        [reminder_id] = await decoded(self._converter, [memo[MEMO_REMINDER]])
+        return ReminderDue(str(reminder_id))
 
     async def _recorded(self, event: HistoryEvent) -> SessionFact | None:
         if event.event_type in _RECORD_FAILED:
@@ -232,6 +269,11 @@ class SessionReader:
                 return sent(update_id, payload)
             case str(name) if name == UNQUEUE:
                 return MessageUnqueued(unpack(payload, Unqueue).id)
+            case str(name) if name == REMIND:
+                return reminder_set(update_id, payload)
+            case str(name) if name == FORGET_REMINDER:
+                forgotten = unpack(payload, ForgetReminder)
+                return ReminderForgotten(forgotten.id, forgotten.by)
             case str(name) if name == INTERRUPT:
                 asked = unpack(payload, SessionReason)
                 return TurnInterrupted(asked.reason, asked.by)

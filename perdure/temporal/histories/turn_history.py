@@ -36,7 +36,16 @@ from temporalio.exceptions import (
 from perdure.errors import PerdureError
 from perdure.temporal import cancellations, failures, outcomes
 from perdure.temporal.histories.workflow_tasks import TaskBoundaries
-from perdure.temporal.names import ADD_BUDGET, CHILD_NEWS, DECIDE, MEMO_WAIT, RESUME, STEER, TURN
+from perdure.temporal.names import (
+    ADD_BUDGET,
+    CHILD_NEWS,
+    DECIDE,
+    EMIT,
+    MEMO_WAIT,
+    RESUME,
+    STEER,
+    TURN,
+)
 from perdure.temporal.payloads import NOTHING, decoded, is_foreign, undecodable, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.turn.facts import (
@@ -53,6 +62,7 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.keys import ActivityKey, AgentKey, ChildKey, ModelKey, ToolKey, parse_key
+from perdure.turn.wait_values import CallWait, Woken
 from perdure.turn.wire import ModelCall, Summary, ToolRun, TurnRequest
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.reports import Outcome
@@ -234,6 +244,8 @@ class HistoryReader:
             return Decided(unpack(await self._raw(update.args.payloads), Decision))
         if update.name == STEER:
             return outcomes.said(update_id, await self._raw(update.args.payloads))
+        if update.name == EMIT:
+            return outcomes.emitted(update_id, await self._raw(update.args.payloads))
         if update.name == RESUME:
             return outcomes.resumed(await self._raw(update.args.payloads))
         return None
@@ -245,6 +257,8 @@ class HistoryReader:
         [waits_for] = await decoded(self._converter, [memo[MEMO_WAIT]])
         if not isinstance(waits_for, dict):
             return WaitEnded()
+        if "woken" in waits_for:
+            return WaitEnded(woken=tuple(map(Woken.model_validate, waits_for["woken"])))
         if "kind" not in waits_for:
             return WaitEnded(tuple(waits_for["expired"]))
         pending = tuple(
@@ -260,6 +274,7 @@ class HistoryReader:
             until,
             waits_for.get("attempt", 0),
             bool(waits_for.get("limit")),
+            tuple(map(CallWait.model_validate, waits_for.get("calls", ()))),
         )
 
     async def _child_scheduled(self, event: HistoryEvent) -> Recorded | None:

@@ -14,11 +14,11 @@ from perdure.agents.delegates import Delegate
 from perdure.agents.handoffs import Handoff
 from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrail, Timeout
 from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
-from perdure.agents.tools import tool
+from perdure.agents.tools import Tool, tool
 from perdure.session.wire import SessionRequest
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.payments import TOOLS
-from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL
+from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL, WAITS
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.options import RequestOptions
@@ -88,7 +88,7 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
         model=choices.pick(("model:first", "model:first", two)),
         description=f"the {name} one",
         instructions="Do it.",
-        tools=[write, look, send, *(TOOLS if choices.below(3, beside=True) == 2 else ())],
+        tools=[write, look, send, *_some_tools(choices)],
         max_iterations=choices.pick((25, 25, 3, 6)),
         budget=some_budget(choices, times=_times(choices, bool(others))),
         on_exhausted=on_exhausted,
@@ -103,6 +103,12 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
         handoffs=handoffs,
         on_child_error=on_child_error,
     )
+
+
+def _some_tools(choices: Choices) -> tuple[Tool[..., Any], ...]:
+    """Return tools whose effects have keys, and tools that wait; often none."""
+    with_keys = TOOLS if choices.below(3, beside=True) == 2 else ()
+    return (*with_keys, *(WAITS if choices.has_waits else ()))
 
 
 def _others(

@@ -27,6 +27,7 @@ class Choices:
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - it has to be repeatable
         self._random_beside = random.Random(f"{seed} beside")  # noqa: S311
+        self._random_waits = random.Random(f"{seed} waits")  # noqa: S311
         self._replayed = replayed
 
     @functools.cached_property
@@ -36,6 +37,15 @@ class Choices:
         They are agents that delegate often, middleware, resets, forks, resumes and deploys.
         """
         return self._make(4, random.Random(f"{self._seed} deploys")) == 3  # noqa: S311
+
+    @functools.cached_property
+    def has_waits(self) -> bool:
+        """Whether models of the simulation may wait, as in a sixth of the simulations."""
+        return self._make(6, random.Random(f"{self._seed} waits 125")) == 5  # noqa: S311
+
+    def about_waits(self, count: int) -> int:
+        """Return a number from 0 to `count` - 1 for a wait or an event."""
+        return self._make(count, self._random_waits)
 
     def below(self, count: int, *, beside: bool = False) -> int:
         """Return a number from 0 to `count` - 1.

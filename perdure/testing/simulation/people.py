@@ -12,12 +12,13 @@ from datetime import timedelta
 from pydantic import BaseModel
 
 from perdure.temporal import failures
-from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER, TURN
+from perdure.temporal.names import ADD_BUDGET, DECIDE, EMIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.runs import SimulatedRun, Update, UpdateResponse
 from perdure.testing.simulation.server.server import SimulatedServer
-from perdure.turn.wire import Steer
+from perdure.turn import call_waits
+from perdure.turn.wire import Emit, Steer
 from perdure.values.approvals import Decision
 from perdure.values.budgets import BudgetUpdate
 
@@ -120,7 +121,7 @@ class People:
                 self._help(run)
         if self._looks > PATIENCE or self._choices.happens(_CANCELS):
             self._cancel(root)
-        self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
+        self._server.clock.later(self._pause_s(root), self.look)
 
     def _cancel(self, root: SimulatedRun | None) -> None:
         """Cancel the turn, and the delegates that a reset has left."""
@@ -163,6 +164,23 @@ class People:
             self._send(run, RESUME, Empty())
         elif self._choices.happens(8):
             self._say(run)
+        if run.read.agent and call_waits.waits_for_events(run.read.agent):
+            self._emit(run)
+
+    def _emit(self, run: SimulatedRun) -> None:
+        """Send one of the events that its model may wait for; mostly none."""
+        names = ("", "", "", "built", "tested")
+        if name := names[self._choices.about_waits(len(names))]:
+            self._send(run, EMIT, Emit(name=name, body="1"))
+
+    def _pause_s(self, root: SimulatedRun | None) -> float:
+        """Return when people look again: while calls wait, at times not before these end."""
+        pause_s = self._choices.pick(_PAUSES_S)
+        waiting = root.read.waiting if root is not None else None
+        if waiting is None or waiting.since is None or waiting.until is None:
+            return pause_s
+        is_long = waiting.is_of_calls and self._choices.about_waits(2) == 1
+        return (waiting.until - waiting.since).total_seconds() + 1 if is_long else pause_s
 
     def _decide(self, run: SimulatedRun) -> None:
         waiting = run.read.waiting

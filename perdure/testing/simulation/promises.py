@@ -13,8 +13,8 @@ from typing import Any
 from perdure.temporal.names import ADD_BUDGET, BATCH, SESSION, TURN
 from perdure.testing.simulation import (
     batch_promises,
+    call_promises,
     caller_promises,
-    payment_promises,
     session_promises,
 )
 from perdure.testing.simulation.observations import (
@@ -233,7 +233,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     session_promises.messages_once_in_order,
     refused_text_leaves_by_no_door,
     *batch_promises.AT_THE_END,
-    *payment_promises.AT_THE_END,
+    *call_promises.AT_THE_END,
 )
 """The checks of a whole simulation."""
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
 
 from perdure import errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
+from perdure.agents.waiting import wait_tools
 from perdure.delivery.webhook import Notification, WebhookMessage
 from perdure.errors import PerdureError
 from perdure.testing.simulation.choices import Choices
@@ -46,6 +48,15 @@ _IN_TEAM = ("ends", *("calls",) * 2, *("others",) * 9, "odd")
 
 ASIDE = "aside"
 """The beginning of the words that guarded delegates say beside their calls."""
+
+WAITS = wait_tools(timedelta(days=40))
+_EVENTS = ("built", "tested")
+
+MONTH_S = 30 * 24 * 3600
+_WAITS = {
+    "wait": ("5", "0.2", "60", str(MONTH_S), "-1", "NaN", "9999999999"),
+    "wait_for": ("5", "0.2", "60", str(MONTH_S), "null"),
+}
 
 _ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
 _STATUSES = (200, 204, 200, 500, 429, 500, 503, 404, 410, 302)
@@ -260,6 +271,8 @@ class SimulatedWorld:
         return (Text(text=aside),)
 
     def _call(self, agent: AgentDefinition) -> ToolCall:
+        if agent.tool("wait") is not None and self._choices.about_waits(3) == 2:
+            return _wait(self._choices)
         name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))
         if agent.tool("pay") is not None:
             names = (name, name, "pay", "pay", "order", "mail")
@@ -291,6 +304,17 @@ class SimulatedWorld:
                 return (Text(text=f'{{"name": "{name}", "arguments": {arguments}}}'),)
             case _:
                 return tuple(calls)
+
+
+def _wait(choices: Choices) -> ToolCall:
+    """Return a call that waits, some of them for what cannot be."""
+    name = ("wait", "wait_for")[choices.about_waits(2)]
+    some = _WAITS[name]
+    seconds = some[choices.about_waits(len(some))]
+    event = _EVENTS[choices.about_waits(len(_EVENTS))]
+    values = f'"seconds": {seconds}' if name == "wait" else f'"event": "{event}"'
+    timeout = f', "timeout": {seconds}' if name == "wait_for" else ""
+    return ToolCall(id="", name=name, arguments=f'{{{values}{timeout}, "note": "n"}}')
 
 
 def _final(agent: AgentDefinition, refused: str) -> str:

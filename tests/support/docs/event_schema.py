@@ -67,6 +67,16 @@ PENDING = {
         "message": STRING,
     },
 }
+WOKEN = {
+    **CALL,
+    "properties": {
+        **CALL["properties"],  # type: ignore[dict-item]
+        "by": {"enum": ["time", "event", "message", "refused"]},
+        "waited_s": {"type": "number"},
+        "event_id": STRING,
+        "message": STRING,
+    },
+}
 PUBLIC: dict[str, dict[str, Any]] = {
     "turn_started": {
         "task": STRING,
@@ -115,14 +125,19 @@ PUBLIC: dict[str, dict[str, Any]] = {
     },
     "budget_added": {"more": or_null({"type": "object"}), "iterations": COUNT, "by": STRING},
     "resumed": {"by": STRING},
+    "emitted": {"event_id": STRING, "name": STRING, "text": STRING, "by": STRING},
     "said": {"message_id": STRING, "now": FLAG, "text": STRING, "by": STRING},
     "wait_began": {
         "waits_for": STRING,
         "until": STRING,
         "pending": {"type": "array", "items": PENDING},
+        "calls": {"type": "array", "items": CALL},
         "message": STRING,
     },
-    "wait_ended": {"expired": {"type": "array", "items": STRING}},
+    "wait_ended": {
+        "expired": {"type": "array", "items": STRING},
+        "woken": {"type": "array", "items": WOKEN},
+    },
     "cancel_requested": {"message": STRING, "by": STRING},
     "turn_ended": {**FAILURE, "outcome": STRING, "text": STRING},
 }

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from perdure import Agent, Tool, ToolContext, tool
+from perdure import Agent, Tool, ToolContext, tool, waiting
 from perdure.activities.providers import OpenAIChat
 from perdure.worker import AgentWorker
 
@@ -125,6 +125,11 @@ def make(tools: Iterable[Tool] = TOOLS, **fields: Any) -> AgentWorker:
         **fields,
     )
     return AgentWorker(agent, providers={"stub": provider})
+
+
+def make_waiting() -> AgentWorker:
+    """The same worker; its agent waits, beside other calls."""
+    return make(toolboxes=[waiting()], parallel_tools=True)
 
 
 def make_pausing() -> AgentWorker:

@@ -1,0 +1,363 @@
+"""Calls that wait for a time or for an event: when they begin, what ends them, and their results.
+
+The workflow performs them itself and decides when they end, because the fold has no clock. History
+records each decision, so a reader has the same results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
+
+from perdure import limits, validation
+from perdure.agents.definitions import AgentDefinition
+from perdure.agents.waits import PinnedWait
+from perdure.base import replace
+from perdure.errors import InvalidRequestError, TooLargeError
+from perdure.text import clean, clip, head, one_line, size
+from perdure.turn import steps
+from perdure.turn.keys import ToolKey, parse_key
+from perdure.turn.open_step import OpenCall
+from perdure.turn.state import TurnState
+from perdure.turn.wait_values import CallWait, TurnEvent, Woken
+from perdure.turn.waiting import EVENT, TIMER, Waiting
+from perdure.values.budgets import Spending
+from perdure.values.messages import ToolCall, ToolOutcome
+from perdure.values.moments import in_words, period_in_words
+
+_ONE_CALL = Spending(tool_calls=1)
+_NOTHING_IN_IT = "It holds nothing."
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What becomes of calls that are to wait now: some wait, and some have ended already."""
+
+    waits: tuple[CallWait, ...] = ()
+    woken: tuple[Woken, ...] = ()
+
+
+def pinned_wait(agent: AgentDefinition | None, call: ToolCall) -> PinnedWait | None:
+    """Return what the turn does for a call that waits; None for any other call."""
+    tool = agent.tool(call.name) if agent else None
+    return tool.wait if tool else None
+
+
+def waits_for_events(agent: AgentDefinition) -> bool:
+    """Return whether an agent has a tool that waits for an event."""
+    return any(tool.wait is not None and tool.wait.action == "wait_for" for tool in agent.tools)
+
+
+def open_waits(state: TurnState) -> tuple[CallWait, ...]:
+    """Return the waits of the open step that are not over, in the order of their calls."""
+    return tuple(
+        open_call.wait for _, open_call in state.open_step.unfinished if open_call.wait is not None
+    )
+
+
+def shown(waits: Sequence[CallWait]) -> Waiting | None:
+    """Return the wait that people see: the first to end, which names the others."""
+    if not waits:
+        return None
+    first = min(waits, key=lambda wait: wait.until)
+    others = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
+    kind = EVENT if first.event else TIMER
+    note = one_line(first.note, limits.NOTE_CHARACTERS) + others
+    reason = f"{one_line(first.event, limits.NOTE_CHARACTERS)}: {note}" if first.event else note
+    return Waiting(kind, reason, since=first.since, until=first.until)
+
+
+def began(state: TurnState, waits: Sequence[CallWait]) -> TurnState:
+    """Return the state after calls began to wait. Each is charged once, as a tool call."""
+    for wait in waits:
+        key = _key_of(wait.key)
+        if key is None or not steps.is_open(state, key):
+            continue
+        open_call = state.open_step.at(key.call)
+        state = state if open_call.wait else _charged(state)
+        step = state.open_step.with_call(key.call, replace(open_call, wait=wait))
+        state = replace(state, open_step=step)
+    return replace(state, waiting=shown(open_waits(state)))
+
+
+def woken(state: TurnState, ends: Sequence[Woken]) -> TurnState:
+    """Return the state after waits have ended, each with the result of its call."""
+    for end in ends:
+        key = _key_of(end.key)
+        if key is not None and steps.is_open(state, key):
+            state = _ended(state, key, end)
+    return replace(state, waiting=shown(open_waits(state)))
+
+
+def _ended(state: TurnState, key: ToolKey, end: Woken) -> TurnState:
+    open_call = state.open_step.at(key.call)
+    event = next((event for event in state.events if event.id == end.event_id), None)
+    content = _result(open_call, end, event)
+    if end.by == "refused":
+        return steps.give(state, key, content, ToolOutcome.NOT_RUN)
+    state = state if open_call.wait else _charged(state)
+    others = tuple(other for other in state.events if other is not event)
+    return steps.give(replace(state, events=others), key, content, ToolOutcome.DONE)
+
+
+def _charged(state: TurnState) -> TurnState:
+    ledger = state.accounts.ledger
+    return state.with_ledger(replace(ledger, spent=ledger.spent + _ONE_CALL))
+
+
+def _key_of(text: str) -> ToolKey | None:
+    key = parse_key(text)
+    return key if isinstance(key, ToolKey) else None
+
+
+def _result(open_call: OpenCall, end: Woken, event: TurnEvent | None) -> str:
+    """Return what the model reads of a wait that is over."""
+    name, wait = open_call.call.name, open_call.wait
+    waited = period_in_words(timedelta(seconds=end.waited_s))
+    planned = period_in_words(wait.until - wait.since) if wait else ""
+    match end.by:
+        case "refused":
+            return clip(f"{name}: nothing was waited for: {end.reason}.", limits.TOOL_RESULT_BYTES)
+        case "message":
+            of = f" of {planned}" if planned else ""
+            return f"Waited {waited}{of}: the user has sent a message, which follows."
+        case "event":
+            when = f"came after {waited}" if end.waited_s else "was there already"
+            text = f"The event {head(event.name if event else '', 400)!r} {when}. "
+            return clip(text + _body(event), limits.TOOL_RESULT_BYTES)
+        case "time":
+            if wait is not None and wait.event:
+                return f"The event {head(wait.event, 400)!r} did not come within {planned}."
+            return f"Waited {waited}" + (f", until {in_words(wait.until)}." if wait else ".")
+
+
+def _body(event: TurnEvent | None) -> str:
+    return f"It holds:\n{event.body}" if event and event.body else _NOTHING_IN_IT
+
+
+def beginning(
+    state: TurnState,
+    agent: AgentDefinition,
+    keys: Sequence[ToolKey],
+    now: datetime,
+    time_left: timedelta | None,
+) -> Beginning:
+    """Return what becomes of calls that are to wait now.
+
+    `time_left` is the time that the turn has for its calls; None without a limit.
+    """
+    waits: list[CallWait] = []
+    ended: list[Woken] = []
+    for key in keys:
+        call = state.open_step.at(key.call).edited
+        pinned = pinned_wait(agent, call)
+        assert pinned is not None
+        try:
+            wait = _planned(pinned, key, call, now, time_left)
+        except ValueError as error:
+            ended.append(Woken(key=str(key), by="refused", reason=clip(str(error), 500)))
+            continue
+        taken = {end.event_id for end in ended}
+        end = cause(state, wait, now, is_over=False, taken=taken)
+        waits += [] if end else [wait]
+        ended += [end] if end else []
+    return Beginning(tuple(waits), tuple(ended))
+
+
+def cause(
+    state: TurnState,
+    wait: CallWait,
+    now: datetime,
+    *,
+    is_over: bool,
+    taken: frozenset[str] | set[str] = frozenset(),
+) -> Woken | None:
+    """Return the end of a wait; None if nothing ends it.
+
+    Args:
+        state: The state of the turn.
+        wait: The wait.
+        now: The current time.
+        is_over: Whether its time is over.
+        taken: The ids of events that end other waits.
+    """
+    waited_s = round((now - wait.since).total_seconds(), 3)
+    events = (event for event in state.events if event.name == wait.event)
+    event = next((event for event in events if event.id not in taken), None)
+    if wait.event and event is not None:
+        return Woken(key=wait.key, by="event", waited_s=waited_s, event_id=event.id)
+    if is_over:
+        return Woken(key=wait.key, by="time", waited_s=waited_s)
+    if state.inbox.unread:
+        return Woken(key=wait.key, by="message", waited_s=waited_s)
+    return None
+
+
+def _planned(
+    pinned: PinnedWait, key: ToolKey, call: ToolCall, now: datetime, time_left: timedelta | None
+) -> CallWait:
+    """Return the wait that a call asks for.
+
+    Raises:
+        ValueError: Its arguments are not valid, or it is too long.
+    """
+    arguments = _arguments(call)
+    note = _line(arguments, "note")
+    event = _line(arguments, "event") if pinned.action == "wait_for" else ""
+    longest = timedelta(seconds=pinned.longest_s)
+    period = (
+        _timeout(arguments, longest, time_left)
+        if pinned.action == "wait_for"
+        else _period(arguments, longest, now)
+    )
+    if time_left is not None and period > time_left:
+        raise ValueError(
+            f"{period_in_words(period)} is longer than the {period_in_words(time_left)} that are"
+            " left of the time of the turn; wait for less, or finish with what you have"
+        )
+    return CallWait(key=str(key), note=note, since=now, until=now + period, event=event)
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    try:
+        arguments = from_json(call.arguments or "{}")
+    except ValueError:
+        raise ValueError("its arguments are no JSON") from None
+    if not isinstance(arguments, dict):
+        raise ValueError("its arguments are no object")
+    return arguments
+
+
+def _line(arguments: dict[str, Any], name: str) -> str:
+    value = arguments.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{name} is missing, or no text")
+    if len(value) > limits.NOTE_CHARACTERS:
+        raise ValueError(f"{name} has more than {limits.NOTE_CHARACTERS} characters")
+    return clean(value)
+
+
+def _timeout(
+    arguments: dict[str, Any], longest: timedelta, time_left: timedelta | None
+) -> timedelta:
+    if arguments.get("timeout") is not None:
+        return _seconds(arguments, "timeout", longest)
+    return longest if time_left is None else min(longest, time_left)
+
+
+def _period(arguments: dict[str, Any], longest: timedelta, now: datetime) -> timedelta:
+    has_seconds, has_until = (arguments.get(name) is not None for name in ("seconds", "until"))
+    if has_seconds == has_until:
+        raise ValueError("give either seconds or until")
+    if has_seconds:
+        return _seconds(arguments, "seconds", longest)
+    period = _moment(arguments["until"]) - now
+    if period <= timedelta():
+        raise ValueError(f"until is in the past: it is {in_words(now)}")
+    return _within(period.total_seconds(), longest)
+
+
+def _moment(value: Any) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value)
+        if moment.utcoffset() is not None:
+            return moment.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError("until is no date with a time zone, such as 2030-12-01T18:00:00Z")
+
+
+def _seconds(arguments: dict[str, Any], name: str, longest: timedelta) -> timedelta:
+    value = arguments[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ValueError(f"{name} is no number")
+    if value <= 0:
+        raise ValueError(f"{name} is not more than 0")
+    return _within(value, longest)
+
+
+def _within(seconds: float, longest: timedelta) -> timedelta:
+    if seconds > longest.total_seconds():
+        raise ValueError(f"the longest wait is {period_in_words(longest)}; wait more than once")
+    return timedelta(milliseconds=math.ceil(seconds * 1000))
+
+
+def check_event(state: TurnState, event: TurnEvent, by: str | None) -> None:
+    """Refuse an event that is not valid, does not fit, or that the turn cannot wait for.
+
+    Raises:
+        InvalidRequestError: Its id, its name or its sender is not valid, or the agent has no tool
+            that waits for an event.
+        TooLargeError: It is too large, or too many events are kept, or are too large together.
+    """
+    values = {"id": event.id, "name": event.name, "by": by}
+    types = {
+        "id": validation.MessageId,
+        "name": validation.EventName,
+        "by": validation.By | None,
+    }
+    validation.check("the event", values, types, InvalidRequestError)
+    check_body(event.body)
+    if state.agent is not None and not waits_for_events(state.agent):
+        raise InvalidRequestError(
+            f"agent {state.agent.name} has no tool that waits for an event; give it"
+            " toolboxes=[perdure.waiting()]"
+        )
+    kept = [kept for kept in state.events if kept.id != event.id]
+    if len(kept) >= limits.KEPT_EVENTS:
+        raise TooLargeError(
+            f"{len(kept)} events to the turn wait to be waited for, which is the most; send this"
+            " one again later",
+            context={"events": len(kept), "limit": limits.KEPT_EVENTS},
+        )
+    bytes_ = sum(size(kept.body) for kept in kept) + size(event.body)
+    if bytes_ > limits.KEPT_EVENTS_BYTES:
+        raise TooLargeError(
+            f"the events that the turn keeps would be {bytes_} bytes, more than"
+            f" {limits.KEPT_EVENTS_BYTES}; send this one again later",
+            context={"bytes": bytes_, "limit": limits.KEPT_EVENTS_BYTES},
+        )
+
+
+def json_body(body: JsonValue) -> str:
+    """Return the body of an event as JSON text; empty for None.
+
+    Raises:
+        InvalidRequestError: It is no JSON value.
+        TooLargeError: It is too large.
+    """
+    if body is None:
+        return ""
+    try:
+        text = to_json(body, inf_nan_mode="constants").decode()
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"the body of the event is no JSON value: {error}") from None
+    check_body(text)
+    return text
+
+
+def check_body(body: str) -> None:
+    """Refuse the body of an event that is too large.
+
+    Raises:
+        TooLargeError: It is.
+    """
+    if (bytes_ := size(body)) > limits.EVENT_BYTES:
+        raise TooLargeError(
+            f"the body of the event is {bytes_} bytes of JSON, more than {limits.EVENT_BYTES}; send"
+            " less, or give the agent a tool that reads the rest",
+            context={"bytes": bytes_, "limit": limits.EVENT_BYTES},
+        )
+
+
+def emitted(state: TurnState, event: TurnEvent) -> TurnState:
+    """Return the state with another event, unless it has an event of that id."""
+    if any(kept.id == event.id for kept in state.events):
+        return state
+    return replace(state, events=(*state.events, event))

@@ -1,0 +1,55 @@
+"""What is recorded of calls that wait, and of the events that they wait for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from perdure.base import Wire
+
+WokenBy = Literal["time", "event", "message", "refused"]
+
+
+class CallWait(Wire):
+    """A call that waits.
+
+    Attributes:
+        key: The text of the key of the call.
+        note: What it waits for, in the words of the model.
+        since: The start of the wait.
+        until: The moment at which it ends at the latest.
+        event: The name of the event that it waits for; empty for a wait for the time alone.
+    """
+
+    key: str
+    note: str
+    since: datetime
+    until: datetime
+    event: str = ""
+
+
+class Woken(Wire):
+    """The end of a wait.
+
+    Attributes:
+        key: The text of the key of the call.
+        by: What ended it: the `time` is over, an `event` or a `message` of the user has come, or
+            the call was `refused`, and nothing was waited for.
+        waited_s: How long it has waited, in seconds.
+        event_id: The id of the event that ended it.
+        reason: Why it was refused.
+    """
+
+    key: str
+    by: WokenBy
+    waited_s: float = 0
+    event_id: str = ""
+    reason: str = ""
+
+
+class TurnEvent(Wire):
+    """An event that was sent to a turn. `body` is JSON text, empty for an event without a body."""
+
+    id: str
+    name: str
+    body: str = ""

@@ -1,0 +1,141 @@
+"""The waits of calls: for a time, or for an event that is sent to the turn.
+
+A wait is a timer of the workflow, and needs no activity. Its beginning and its end are recorded in
+the memo, which lists show and readers of the history fold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from temporalio import workflow
+
+from perdure.agents.definitions import AgentDefinition
+from perdure.text import one_line
+from perdure.turn import call_waits, steps
+from perdure.turn.decide import CallMove, Wait
+from perdure.turn.facts import WaitBegan, WaitEnded
+from perdure.turn.keys import ToolKey
+from perdure.turn.wait_values import CallWait, Woken
+from perdure.workflows.turn import log_events, visibility
+from perdure.workflows.turn.middleware import Pipeline
+from perdure.workflows.turn.turn_context import Board
+from perdure.workflows.turn.waits import RunIsFull
+
+
+class CallWaits:
+    """The waits of the calls of one turn."""
+
+    def __init__(self, board: Board, pipeline: Pipeline) -> None:
+        self._board = board
+        self._pipeline = pipeline
+        self._beside: list[ToolKey] = []
+        self._running = 0
+
+    async def begin(self, moves: Sequence[CallMove], agent: AgentDefinition) -> None:
+        """Begin the waits among the moves that are made now, before any of the moves is made."""
+        self._beside = [
+            ToolKey(move.key.step, move.key.call) for move in moves if not isinstance(move, Wait)
+        ]
+        self._running = len(self._beside)
+        keys = [move.key for move in moves if isinstance(move, Wait)]
+        if not keys:
+            return
+        first = call_waits.shown(self._beginning(keys, agent).waits)
+        if first is not None:
+            await self._pipeline.observe(agent, waits_for=first.kind, reason=first.reason)
+        beginning = self._beginning(keys, agent)
+        if beginning.woken:
+            self._end(beginning.woken)
+        state = self._board.state
+        goes_on = call_waits.open_waits(state)
+        is_hidden = bool(goes_on) and (state.waiting is None or not state.waiting.is_of_calls)
+        if beginning.waits or is_hidden:
+            self._begin((*goes_on, *beginning.waits))
+
+    def _beginning(self, keys: Sequence[ToolKey], agent: AgentDefinition) -> call_waits.Beginning:
+        """Return what becomes of those of the calls that do not wait yet."""
+        state = self._board.state
+        new = [key for key in keys if state.open_step.at(key.call).wait is None]
+        return call_waits.beginning(state, agent, new, workflow.now(), self._time_left)
+
+    @property
+    def _time_left(self) -> timedelta | None:
+        """The time until the turn has to stop waiting; None without a limit."""
+        board = self._board
+        until_deadline = None if board.deadline is None else board.deadline - workflow.now()
+        times = [time for time in (board.time_for_calls, until_deadline) if time is not None]
+        return min(times, default=None)
+
+    def _begin(self, waits: Sequence[CallWait]) -> None:
+        shown = call_waits.shown(waits)
+        assert shown is not None
+        log_events.wait_began(self._board.state, shown.kind)
+        fact = WaitBegan(
+            shown.kind, shown.reason, since=shown.since, until=shown.until, calls=tuple(waits)
+        )
+        self._board.note(visibility.begin_wait(self._board.state, fact))
+
+    def _end(self, woken: Sequence[Woken]) -> None:
+        before, ended = self._board.state, WaitEnded(woken=tuple(woken))
+        self._board.note(ended)
+        visibility.end_call_waits(before, self._board.state, ended)
+        log_events.waits_ended(before, self._board.state, ended)
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Run a call beside the waits."""
+        try:
+            yield
+        finally:
+            self._running -= 1
+
+    def _is_held_up(self) -> bool:
+        """Return whether the turn has to go on without the end of the waits.
+
+        A call beside them has to be made again, waits for a person, or has ended the turn.
+        """
+        state = self._board.state
+        has_open_calls = any(steps.is_open(state, key) for key in self._beside)
+        return not self._running and (has_open_calls or state.open_step.broken is not None)
+
+    async def run(self, key: ToolKey) -> None:
+        """Wait until a wait is over, unless a call beside it has to be made again before that.
+
+        Raises:
+            RunIsFull: The turn has to go on in a new run before that. The wait is not over then.
+        """
+        open_call = self._board.state.open_step.find(key.call)
+        if open_call is None or open_call.wait is None or not steps.is_open(self._board.state, key):
+            return  # it ended as it began
+        wait = open_call.wait
+        self._board.show(f"step {key.step}: waits: {wait.note}")
+        time_left = wait.until - workflow.now()
+        summary = one_line(f"{open_call.call.name}: {wait.note}", 200)
+        timer = asyncio.create_task(workflow.sleep(max(time_left, timedelta()), summary=summary))
+        try:
+            await self._until_woken(wait, timer)
+        finally:
+            timer.cancel()
+
+    async def _until_woken(self, wait: CallWait, timer: asyncio.Task[None]) -> None:
+        board = self._board
+
+        def ending() -> Woken | None:
+            return call_waits.cause(board.state, wait, workflow.now(), is_over=timer.done())
+
+        while True:
+            await workflow.wait_condition(
+                lambda: ending() is not None or board.is_full or self._is_held_up()
+            )
+            woken = ending()
+            if woken is not None:
+                self._end([woken])
+                return
+            if board.is_full:
+                raise RunIsFull
+            if self._is_held_up():
+                return

@@ -63,7 +63,17 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"verify": "standard-webhooks"},
         "GITHUB_SECRET does not hold 'whsec_' and the base64 of 24 to 64 bytes",
     ),
-    "no agent": ({"agent": None}, "agent: Field required"),
+    "no agent": ({"agent": None}, "give an agent, or an event and the turn that gets it"),
+    "an event for nobody": ({"agent": None, "event": "deployed"}, "give an agent, or an event and"),
+    "an event for an agent": ({"event": "deployed", "turn": "t-{/id}"}, "not both"),
+    "an option of an event": (
+        {"agent": None, "event": "deployed", "turn": "t-{/id}", "labels": {"a": "b"}},
+        "labels needs an agent",
+    ),
+    "an event for any turn": (
+        {"agent": None, "event": "deployed", "turn": "{/id}"},
+        "turn begins with text of your own",
+    ),
     "an empty agent": ({"agent": ""}, "agent: .*at least 1"),
     "an empty template": ({"template": ""}, "template: .*at least 1"),
     "a brace": ({"template": "{"}, "template: .*single {"),

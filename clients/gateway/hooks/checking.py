@@ -17,8 +17,13 @@ def addresses(hooks: Sequence[Hook], url: str) -> Iterator[tuple[str, str]]:
     """Yield the address of each hook, and what its deliveries do."""
     for hook in hooks:
         table = hook.table
-        what = "starts a turn of" if table.session is None else "sends a message to a session of"
-        yield f"{url.rstrip('/')}{table.path}", f"{table.verify}: {what} {table.agent}"
+        if table.event is not None:
+            what = f"sends the event {table.event} to a turn"
+        elif table.session is None:
+            what = f"starts a turn of {table.agent}"
+        else:
+            what = f"sends a message to a session of {table.agent}"
+        yield f"{url.rstrip('/')}{table.path}", f"{table.verify}: {what}"
 
 
 def outcome(hooks: Sequence[Hook], path: str, headers: Mapping[str, str], body: Path) -> str:
@@ -55,7 +60,11 @@ def _outcome(hook: Hook, headers: Mapping[str, str], body: bytes) -> str:
     delivery = Delivery(hook.delivery_id(headers, document), headers, document)
     if not hook.takes(delivery):
         return "nothing: the filter leaves it out"
-    start = Start.of(hook, delivery)
-    if start.session is None:
-        return f"turn {start.id} of {hook.table.agent}:\n\n{start.task}"
-    return f"message {start.id} to session {start.session} of {hook.table.agent}:\n\n{start.task}"
+    start, table = Start.of(hook, delivery), hook.table
+    if start.target is None:
+        what = f"turn {start.id} of {table.agent}"
+    elif table.event is None:
+        what = f"message {start.id} to session {start.target} of {table.agent}"
+    else:
+        what = f"event {table.event} {start.id} to turn {start.target}"
+    return f"{what}:\n\n{start.text}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from pydantic_core import to_json
 
-from perdure import errors, limits
+from perdure import errors, limits, validation
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.hooks import templates
 from perdure.clients.gateway.hooks.schemes import SCHEMES, Scheme, SchemeName
@@ -31,6 +31,11 @@ BASE = "/hooks/"
 """The beginning of every path. Nothing else of the gateway is served below it."""
 _PATH = re.compile(rf"{BASE}[A-Za-z0-9][A-Za-z0-9_-]{{0,{limits.HOOK_NAME_CHARACTERS - 1}}}")
 _KEPT_IN_KEYS = "@:+=,"
+_OF_EVENTS = {
+    *("path", "verify", "secrets", "template", "filter", "tenant", "replay_window"),
+    *("event", "turn"),
+}
+"""The fields of a hook that sends events."""
 
 Scalar = str | bool | int | float
 
@@ -55,6 +60,11 @@ def _listed(value: Scalar | tuple[Scalar, ...]) -> tuple[JsonValue, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
+def _refuse(names: Set[str], needed: str) -> None:
+    if names:
+        raise ValueError(f"{min(names)} needs {needed}")
+
+
 class HookTable(CommonOptions):
     """A table of a file of hooks.
 
@@ -62,12 +72,15 @@ class HookTable(CommonOptions):
         path: Where deliveries are sent: `/hooks/` and a name.
         verify: How the sender signs them.
         secrets: The names of environment variables with the secrets; one of them has to fit.
-        template: The task of the turn, or the message to the session, with fields in braces.
+        template: The task of the turn, the message to the session, or what the event holds, with
+            fields in braces.
         agent: The name of the agent.
         session: The id of the session that gets a message, with fields in braces. Without it, each
             delivery starts a turn.
         if_busy: What happens to a message if a turn of the session runs.
         idle: The time without a turn and a message after which a session is closed.
+        event: The name of the event that a turn gets, in place of an agent.
+        turn: The id of this turn, with fields in braces.
         filter: The values that fields must have. Other deliveries start nothing.
         tenant: The tenant to which the turns and sessions belong.
         replay_window: How long ago a delivery may have been signed.
@@ -77,10 +90,12 @@ class HookTable(CommonOptions):
     verify: SchemeName
     secrets: Annotated[tuple[str, ...], Field(min_length=1, max_length=limits.HOOK_SECRETS)]
     template: Template
-    agent: Annotated[str, Field(min_length=1)]
+    agent: Annotated[str, Field(min_length=1)] | None = None
     session: Template | None = None
     if_busy: Literal["queue", "steer", "interrupt"] = "queue"
     idle: timedelta | None = None
+    event: validation.EventName | None = None
+    turn: Template | None = None
     filter: dict[
         templates.Field,
         Annotated[Scalar | tuple[Scalar, ...], AfterValidator(_listed)],
@@ -88,16 +103,25 @@ class HookTable(CommonOptions):
     tenant: str | None = None
     replay_window: Annotated[timedelta, AfterValidator(_checked_window)] = limits.HOOK_REPLAY
 
+    @property
+    def target(self) -> Template | None:
+        """The id of the session or of the turn that gets a delivery."""
+        return self.turn if self.session is None else self.session
+
     @model_validator(mode="after")
-    def _check_session(self) -> HookTable:
+    def _check_target(self) -> HookTable:
+        if self.agent is None:
+            if self.event is None or self.turn is None:
+                raise ValueError("give an agent, or an event and the turn that gets it")
+            _refuse(self.model_fields_set - _OF_EVENTS, "an agent")
+        elif self.event is not None or self.turn is not None:
+            raise ValueError("give an agent, or an event and the turn that gets it, not both")
         if self.session is None:
-            only = [name for name in ("if_busy", "idle") if name in self.model_fields_set]
-            if only:
-                raise ValueError(f"{only[0]} needs a session")
-        elif not self.session.begins_with_text:
+            _refuse(self.model_fields_set & {"if_busy", "idle"}, "a session")
+        if self.target is not None and not self.target.begins_with_text:
             raise ValueError(
-                "session begins with text of your own, such as customer-{/data/object/customer}, so"
-                " that a delivery cannot name any other session"
+                f"{'turn' if self.session is None else 'session'} begins with text of your own,"
+                " such as customer-{/data/object/customer}, so that a delivery cannot name another"
             )
         return self
 
@@ -136,25 +160,24 @@ class Hook:
             return found
         raise RefusedError(422, "INVALID_REQUEST", "the delivery has no id")
 
-    def task(self, delivery: Delivery) -> str:
-        """Return the task, or the message, for a delivery.
+    def text(self, delivery: Delivery) -> str:
+        """Return the task, the message, or what the event holds, for a delivery.
 
         Raises:
             RefusedError: The delivery does not fit the template.
         """
         return self.table.template.filled(delivery, templates.as_text)
 
-    def session_id(self, delivery: Delivery) -> str | None:
-        """Return the id of the session that gets the message; None for a hook that starts turns.
+    def target_id(self, delivery: Delivery) -> str | None:
+        """Return the id of the session or the turn that gets it; None for one that starts a turn.
 
-        What stands in the place of a field is encoded, so that different values are different
-        sessions, and none of them is the id of a turn of another session.
+        What stands in the place of a field is encoded, so that different values are different ids,
+        and none of them is the id of a turn of another session.
 
         Raises:
             RefusedError: The delivery does not fit the template.
         """
-        template = self.table.session
-        return None if template is None else template.filled(delivery, _as_key)
+        return None if self.table.target is None else self.table.target.filled(delivery, _as_key)
 
     def takes(self, delivery: Delivery) -> bool:
         """Return whether its filter lets a delivery pass."""
@@ -169,7 +192,7 @@ def _as_key(name: str, value: JsonValue) -> str:
     """
     is_key = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
     if not is_key:
-        raise templates.unfit(name, "it has to be a text or a whole number to name a session")
+        raise templates.unfit(name, "it has to be a text or a whole number to be a part of an id")
     return quote(str(value), safe=_KEPT_IN_KEYS)
 
 

@@ -1,4 +1,4 @@
-"""What a delivery starts: a turn, or a message to a session, with an id made from its own."""
+"""What a delivery starts: a turn, a message or an event, with an id made from its own."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ class Started(Value):
     """What a delivery has started.
 
     Attributes:
-        turn: The id of the turn; null if a message was sent.
+        turn: The id of the turn that was started or has the event; null if a message was sent.
+        event: The id of the event.
         session: The id of the session that has the message.
         message: The id of the message.
     """
 
     turn: str | None = None
+    event: str | None = None
     session: str | None = None
     message: str | None = None
 
@@ -41,15 +43,15 @@ class Start:
 
     Attributes:
         hook: The hook that it was sent to.
-        id: The id of the turn or of the message. The same delivery has the same.
-        task: The task, or the message.
-        session: The id of the session; None for a turn.
+        id: The id of the turn, the message or the event. The same delivery has the same.
+        text: The task, the message, or what the event holds.
+        target: The id of the session or the turn that gets it; None for a turn that begins.
     """
 
     hook: Hook
     id: str
-    task: str
-    session: str | None
+    text: str
+    target: str | None
 
     @classmethod
     def of(cls, hook: Hook, delivery: Delivery) -> Start:
@@ -58,29 +60,34 @@ class Start:
         Raises:
             RefusedError: It does not fit the templates of the hook.
         """
-        session = hook.session_id(delivery)
-        short = _short(delivery.id)
-        if session is None:
+        target, short = hook.target_id(delivery), _short(delivery.id)
+        if target is None:
             own_id = chosen_id(hook.caller, f"hooks/{hook.name}/{short}")
-            return cls(hook, own_id, hook.task(delivery), None)
-        own_session = chosen_id(hook.caller, session)
-        return cls(hook, f"{hook.name}:{short}", hook.task(delivery), own_session)
+            return cls(hook, own_id, hook.text(delivery), None)
+        return cls(
+            hook, f"{hook.name}:{short}", hook.text(delivery), chosen_id(hook.caller, target)
+        )
 
     async def make(self, client: AgentClient) -> Started:
-        """Start the turn, or send the message. Once this returns, it is recorded.
+        """Start the turn, or send the message or the event. Once this returns, it is recorded.
 
         Raises:
             PerdureError: It was refused, or Temporal does not answer.
             RefusedError: The tenant has too many turns or sessions.
         """
-        return await (self._turn(client) if self.session is None else self._message(client))
+        if self.target is None:
+            return await self._turn(client)
+        if self.hook.table.event is None:
+            return await self._message(client, self.target)
+        return await self._event(client, self.target, self.hook.table.event)
 
     async def _turn(self, client: AgentClient) -> Started:
         table, caller = self.hook.table, self.hook.caller
+        assert table.agent is not None
         await check_turns(client, caller, self.id)
         try:
             await client.start(
-                table.agent, self.task, id=self.id, fairness=caller.tenant, **table.common()
+                table.agent, self.text, id=self.id, fairness=caller.tenant, **table.common()
             )
         except errors.TurnConflictError as error:
             if error.__cause__ is not None:  # there is no such turn
@@ -92,15 +99,19 @@ class Start:
             )
         return Started(turn=self.id)
 
-    async def _message(self, client: AgentClient) -> Started:
+    async def _message(self, client: AgentClient, session_id: str) -> Started:
         table, caller = self.hook.table, self.hook.caller
-        assert self.session is not None
-        await check_sessions(client, caller, self.session)
+        await check_sessions(client, caller, session_id)
         session = client.session(
-            self.session, table.agent, idle=table.idle, fairness=caller.tenant, **table.common()
+            session_id, table.agent, idle=table.idle, fairness=caller.tenant, **table.common()
         )
-        await session.say(self.task, id=self.id, if_busy=table.if_busy, by=caller.subject)
-        return Started(session=self.session, message=self.id)
+        await session.say(self.text, id=self.id, if_busy=table.if_busy, by=caller.subject)
+        return Started(session=session_id, message=self.id)
+
+    async def _event(self, client: AgentClient, turn_id: str, name: str) -> Started:
+        by = self.hook.caller.subject
+        await client.turn(turn_id).emit(name, self.text, id=self.id, by=by)
+        return Started(turn=turn_id, event=self.id)
 
 
 def _short(delivery_id: str) -> str:

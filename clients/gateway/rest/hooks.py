@@ -12,7 +12,8 @@ class HookEntry(Value):
     Attributes:
         path: Where deliveries are sent.
         verify: How they are signed.
-        agent: The agent that gets them.
+        agent: The agent that gets them; null for a hook that sends events.
+        event: The name of the event that is sent to a turn.
         started: The number of those that have started something, repetitions included.
         ignored: The number of those that start nothing: left out by the filter, or a test.
         refused: The number of those that were refused.
@@ -20,7 +21,8 @@ class HookEntry(Value):
 
     path: str
     verify: str
-    agent: str
+    agent: str | None
+    event: str | None
     started: int
     ignored: int
     refused: int
@@ -45,6 +47,7 @@ async def list_hooks(call: Call) -> HookList:
                 path=each.hook.table.path,
                 verify=each.hook.table.verify,
                 agent=each.hook.table.agent,
+                event=each.hook.table.event,
                 started=each.tally.started,
                 ignored=each.tally.ignored,
                 refused=each.tally.refused,

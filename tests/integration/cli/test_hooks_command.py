@@ -16,7 +16,11 @@ def perdure(tmp_path: Path) -> InProcess:
     """The command line in a folder with hooks and a delivery."""
     here = InProcess(tmp_path)
     here.environment |= {VARIABLES[verify]: SECRETS[verify] for verify in SECRETS}
-    tables = table("slack", filter={"/action": "opened"}), table("stripe", session="c-{/customer}")
+    tables = (
+        table("slack", filter={"/action": "opened"}),
+        table("stripe", session="c-{/customer}"),
+        table("github", agent=None, event="seen", turn="t-{/customer}"),
+    )
     (tmp_path / "hooks.toml").write_text("\n".join(tables), encoding="utf-8")
     (tmp_path / "body.json").write_text(json.dumps(body_of("slack", "d-1")), encoding="utf-8")
     closed = {**body_of("slack", "d-1"), "action": "closed"}
@@ -35,6 +39,7 @@ def test_command_shows_the_hooks_of_a_file_and_their_addresses(perdure: InProces
     assert shown.stdout == (
         "https://agents.example.com/hooks/slack  slack: starts a turn of desk\n"
         "https://agents.example.com/hooks/stripe  stripe: sends a message to a session of desk\n"
+        "https://agents.example.com/hooks/github  github: sends the event seen to a turn\n"
     )
     assert (shown.returncode, refused.returncode) == (0, 2)
     assert "hook 1 of hooks.toml (/hooks/slack) is not valid: secrets: " in refused.stderr

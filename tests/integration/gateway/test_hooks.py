@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from perdure import Agent, Budget, errors, limits
+from perdure import Agent, Budget, errors, limits, waiting
 from perdure.clients import AgentClient
 from perdure.clients.gateway import Quota
-from perdure.testing import ScriptedModel, says
+from perdure.testing import ScriptedModel, call, calls, says
 
 from ...conftest import Runtime
 from ...support.gateway.hooks import (
@@ -234,7 +234,7 @@ async def test_filtered_deliveries_and_tests_of_the_address_start_nothing(
     assert [one.status_code for one in answers] == [204, 200, 401, 202, 200, 401]
     assert slack.json() == {"challenge": "3eZbrw1a"}
     assert (report.output, known) == ("Seen.", [False] * 3)
-    agent = {"agent": "desk", "started": 0, "ignored": 1, "refused": 1}
+    agent = {"agent": "desk", "event": None, "started": 0, "ignored": 1, "refused": 1}
     github = {**agent, "path": "/hooks/github", "verify": "github", "started": 1, "ignored": 2}
     assert listed == [
         {"hooks": [github, {**agent, "path": "/hooks/slack", "verify": "slack"}]},
@@ -304,6 +304,33 @@ async def test_delivery_goes_to_the_session_of_its_key(runtime: Runtime, hooks: 
         "customer-7": ["stripe:evt_4"],
     }
     assert {answer.status_code for pair in refused for answer in pair} == {422}
+
+
+@pytest.mark.accepts("K15", "K3")
+async def test_delivery_wakes_the_turn_that_waits_for_it(
+    runtime: Runtime, hooks: HookFiles
+) -> None:
+    """Once, at two gateways at once. One for a turn that is over, or is not there, is refused."""
+    agent = Agent(name="desk", model="scripted:x", toolboxes=[waiting()])
+    waits = calls(call("wait_for", event="deployed", note="the deployment"))
+    declared = hooks(table("github", agent=None, event="deployed", turn="release-{/customer}"))
+    async with (
+        runtime(agent, model=ScriptedModel(waits, says("Done."))) as client,
+        served(client, hooks=declared) as one,
+        served(client, hooks=declared) as other,
+    ):
+        turn = await client.start(agent, "Watch.", id="release-cus_1")
+        answers = await asyncio.gather(*(deliver(http, "github", "v-1") for http in (one, other)))
+        report = await turn.result()
+        late = await deliver(one, "github", "v-2")
+        missing = await deliver(one, "github", "v-3", {"customer": "cus_2", "title": "x"})
+        [listed] = (await one.get("/v1/hooks", headers=as_("root"))).json()["hooks"]
+
+    assert [answer.status_code for answer in (*answers, late, missing)] == [202, 202, 409, 404]
+    assert answers[0].json() == {"turn": "release-cus_1", "event": "github:v-1"}
+    assert (report.output, report.tool_calls) == ("Done.", 1)
+    assert "It is broken." in str(report.messages[2])
+    assert (listed["agent"], listed["event"]) == (None, "deployed")
 
 
 @pytest.mark.accepts("K9")

@@ -17,6 +17,18 @@ LAST_CALL = timedelta(seconds=30)
 """Reserved for that answer in a time budget, but not more than a tenth of it."""
 APPROVAL_EXPIRY = timedelta(hours=24)
 """An approval is denied if it is not given in this time."""
+QUESTION_CHARACTERS = 4_000
+"""The length of a question to a person, ..."""
+QUESTION_OPTIONS = 20
+"""... the number of answers that it offers, ..."""
+OPTION_CHARACTERS = 200
+"""... the length of each, ..."""
+FORM_BYTES = 8 * 1024
+"""... the size of the JSON schema of a form, ..."""
+FORM_DEPTH = 5
+"""... and its depth."""
+ANSWER_BYTES = 16 * 1024
+"""The size of the answer of a person, as JSON."""
 OUTPUT_REASKS = 2
 """How many times in a row a model is asked again because of an invalid answer."""
 SAME_CALLS = 3

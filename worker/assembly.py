@@ -236,7 +236,8 @@ def deliveries(webhooks: Webhooks) -> tuple[Handler, ...]:
 
 def _tool_names(registry: Registry) -> ToolNames:
     """Return the names of the tools of agents that need no factory."""
-    tools = [tool for agent in registry.agents() for tool in agent.toolset().values()]
+    offered = [tool for agent in registry.agents() for tool in agent.toolset().values()]
+    tools = [tool for tool in offered if tool.asks is None]
     tools += [tool.undo for tool in tools if tool.undo is not None]
     return ToolNames(tools, has_servers=any(agent.servers for agent in registry.agents()))
 

@@ -53,10 +53,10 @@ async def ask(question: str, stream: bool, as_json: bool, **values: Any) -> int:
 
     A server and a worker are started if there are none.
     """
-    from perdure.clients.cli.running.asking import Question, ask
+    from perdure.clients.cli.running.asking import FolderQuestion, ask
 
     display = Display(as_json=as_json, stream=stream, outlives=False)
-    return await ask(Question(question, **values), display, state=STATE)
+    return await ask(FolderQuestion(question, **values), display, state=STATE)
 
 
 @click.command(cls=Command)
@@ -70,7 +70,7 @@ async def demo(question: str, **values: Any) -> int:
     The turn answers a question from the documents of a folder. Its worker is killed in the middle,
     and another worker is started.
     """
-    from perdure.clients.cli.running.asking import Question
+    from perdure.clients.cli.running.asking import FolderQuestion
     from perdure.clients.cli.running.demo import demo
 
-    return await demo(Question(question, **values), state=STATE)
+    return await demo(FolderQuestion(question, **values), state=STATE)

@@ -14,6 +14,7 @@ GROUPS = {
         "show",
         "list",
         "approvals",
+        "answer",
         "settle",
         "undo",
         "add-budget",

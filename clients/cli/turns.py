@@ -171,10 +171,38 @@ def list_turns(client: AgentClient, **filters: Any) -> EntryTable[TurnEntry]:
 @options.json_lines("Print a line of JSON for each call, with all of its arguments.")
 @options.ONE_OR_ALL_QUEUES
 async def approvals(address: str | None, **values: Any) -> int:
-    """List, approve or deny the calls that wait for a person."""
+    """List, approve or deny the calls that wait for a person.
+
+    `perdure answer` answers those that are questions.
+    """
     from perdure.clients.cli.running.approvals import ApprovalOptions, decide
 
     return await decide(await connected(address), ApprovalOptions(address=address, **values))
+
+
+@turns.action(
+    "perdure answer ticket-4711 call_1_1 green",
+    "perdure answer ticket-4711 call_1_1 '{\"euros\": 300}' --by anna@example.com",
+    json="Print the decision as a line of JSON.",
+)
+@click.argument("call", help="The call's id, or CALL:TOKEN, as `perdure approvals` prints it.")
+@click.argument("answer", help="One of the options, or a text; for a form, a JSON object.")
+@options.BY
+async def answer(
+    turn: Turn[Any], call: str, answer: str, by: str | None
+) -> tuple[dict[str, Any], str]:
+    """Answer a question that a model asks a person.
+
+    `perdure approvals` lists the questions of all turns, and with the id of a turn shows their
+    options or the fields of their form. `perdure approvals TURN --deny CALL` declines to answer.
+    """
+    from perdure.clients.cli.running.answers import give
+    from perdure.text import word
+
+    author = sender(by)
+    await give(turn, call, answer, author)
+    value = {"call_id": call.partition(":")[0], "decided": "answered", "by": author}
+    return value, f"call {word(call)} of turn {word(turn.id)} is answered"
 
 
 @turns.action(

@@ -35,7 +35,7 @@ from perdure.turn.facts import (
 )
 from perdure.turn.keys import HookKey, Key, ModelKey, PolicyKey, ReadKey, ToolKey, VerifyKey
 from perdure.turn.wait_values import Woken
-from perdure.values.approvals import PendingApproval
+from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.messages import ToolCall
 from perdure.values.tasks import headline
 
@@ -113,11 +113,7 @@ def _of_updates(
 ) -> Shown:
     match fact:
         case Decided(decision):
-            yield "approve", decision.approve
-            if decision.settlement is not None:
-                yield "settlement", decision.settlement
-            yield from _asked_for(include, arguments=decision.arguments, errors=decision.reason)
-            yield from _author(decision.by, include)
+            yield from _of_decision(decision, include)
         case BudgetAdded(more, by, iterations):
             yield "more", more
             if iterations is not None:
@@ -137,6 +133,21 @@ def _of_updates(
             yield from _author(by, include)
         case Resumed(by):
             yield from _author(by, include)
+
+
+def _of_decision(decision: Decision, include: frozenset[str]) -> Shown:
+    yield "approve", decision.approve
+    if decision.settlement is not None:
+        yield "settlement", decision.settlement
+    if decision.answer is not None:
+        yield "is_answer", True
+    yield from _asked_for(
+        include,
+        arguments=decision.arguments,
+        results=decision.answer,
+        errors=decision.reason,
+    )
+    yield from _author(decision.by, include)
 
 
 def _author(by: str | None, include: frozenset[str]) -> Shown:
@@ -226,10 +237,11 @@ def _woken(call: ToolCall, end: Woken, include: frozenset[str]) -> dict[str, Any
 
 def _pending(approval: PendingApproval, include: frozenset[str]) -> dict[str, Any]:
     fields = {"call_id": approval.call_id, "tool": approval.tool, "expires_at": approval.expires_at}
-    unknown = {"is_unknown": True} if approval.is_unknown else {}
+    special = {"is_unknown": approval.is_unknown, "is_question": approval.is_question}
+    shown = {name: True for name, is_so in special.items() if is_so}
     why = approval.reason if approval.is_unknown else None
     private = _asked_for(include, arguments=approval.arguments, errors=why)
-    return {**fields, **unknown, **dict(private)}
+    return {**fields, **shown, **dict(private)}
 
 
 def _error(error: ErrorInfo | None, include: frozenset[str]) -> Shown:

@@ -1,4 +1,4 @@
-"""What people decide about the calls of a turn: approve, deny or settle them."""
+"""What people decide about the calls of a turn: approve, deny, settle or answer them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from perdure.clients.turns.readable import ReadableTurn
 from perdure.temporal import access
 from perdure.temporal.names import DECIDE
 from perdure.temporal.payloads import pack
+from perdure.turn.approvals import already, check_kind
 from perdure.values.approvals import Decision, PendingApproval, Settlement
 from perdure.values.reports import UnsettledCall
 
@@ -93,6 +94,34 @@ class DecidableTurn(ReadableTurn[T]):
         """
         await self._decide(call, token, False, reason, by)
 
+    async def answer(
+        self,
+        call: PendingApproval | str,
+        answer: object,
+        *,
+        token: str | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Answer a question that the model asks; `deny` declines to.
+
+        Needs a worker that runs the turn. The answer is recorded in the history of the turn.
+
+        Args:
+            call: The call, from `pending_approvals`, or its id.
+            answer: One of the options, or a text; for a form, a mapping or an instance of its type.
+            token: The call's token, as for `approve`.
+            by: The person or program that answers, as for `approve`.
+
+        Raises:
+            InvalidRequestError: The answer does not fit the question, or is no JSON.
+            PerdureError: As `approve` does.
+        """
+        try:
+            written = to_json(answer).decode()
+        except ValueError as error:
+            raise errors.InvalidRequestError(f"the answer is not JSON: {error}") from None
+        await self._decide(call, token, True, "", by, answer=written)
+
     async def settle(
         self,
         call: PendingApproval | UnsettledCall | str,
@@ -158,6 +187,7 @@ class DecidableTurn(ReadableTurn[T]):
         by: validation.By | None,
         arguments: _Arguments | None = None,
         settlement: Settlement | None = None,
+        answer: str | None = None,
     ) -> None:
         edited = None if arguments is None else _written(arguments)
         if isinstance(call, str):
@@ -171,6 +201,8 @@ class DecidableTurn(ReadableTurn[T]):
                 " it; nothing was decided",
                 context={"turn_id": self.id},
             )
+        if answer is not None:  # a worker of an earlier release would take it for an approval
+            check_kind(call, "question")
         decision = Decision(
             call_id=call.call_id,
             digest=call.digest,
@@ -179,8 +211,17 @@ class DecidableTurn(ReadableTurn[T]):
             arguments=edited,
             by=by,
             settlement=settlement,
+            answer=answer,
         )
-        await self._ask(DECIDE, pack(decision))
+        try:
+            await self._ask(DECIDE, pack(decision))
+        except errors.TurnOverError:
+            earlier = await waiting.decision_about(self._client, self, call.call_id)
+            if earlier is None:
+                raise
+            raise errors.ApprovalConflictError(
+                f"{already(earlier)}, and turn {self.id!r} is over", context={"turn_id": self.id}
+            ) from None
 
 
 def _written(arguments: Mapping[str, JsonValue]) -> str:

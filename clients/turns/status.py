@@ -15,7 +15,7 @@ from perdure.clients.reading.tree import Node
 from perdure.errors import ErrorInfo
 from perdure.temporal import search_attributes
 from perdure.text import clip
-from perdure.turn import ending, unsettled
+from perdure.turn import ending, questions, unsettled
 from perdure.turn.keys import ChildKey, ReadKey
 from perdure.turn.state import TurnState
 from perdure.values import states
@@ -246,7 +246,10 @@ def pending(state: TurnState, run_id: str, now: datetime) -> Iterator[PendingApp
     """
     run_id = state.carried.first_run or run_id
     waiting = state.waiting.pending if state.waiting and state.ended is None else ()
-    calls = {call.id: (call.arguments, gate.reason) for call, gate in state.asked.calls}
+    calls = {
+        call.id: (call.arguments, gate.reason, questions.question_of(state, call.id))
+        for call, gate in state.asked.calls
+    }
     for approval in waiting:
         if approval.call_id in calls and now < approval.expires_at:
             yield approval.of_run(run_id, *calls[approval.call_id])

@@ -21,7 +21,9 @@ from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.status import pending
 from perdure.temporal import access
 from perdure.temporal.histories.runs import describe_last, runs_up_to
-from perdure.values.approvals import PendingApproval
+from perdure.turn import gates
+from perdure.turn.approvals import already
+from perdure.values.approvals import Decision, PendingApproval
 
 if TYPE_CHECKING:
     from perdure.clients.turns.readable import ReadableTurn
@@ -67,7 +69,8 @@ async def named(
     }
     missing = next((call for call in calls if call not in waiting), None)
     if missing is not None:
-        raise _unknown(turn, missing, pending)
+        earlier = await decision_about(client, turn, missing.partition(":")[0])
+        raise _unknown(turn, missing, pending, earlier)
     selected = {call: waiting[call] for call in calls}
     if to_run:
         plain = [approval for call, approval in selected.items() if call != full(approval)]
@@ -138,10 +141,25 @@ async def is_only_run(client: Client, turn: ReadableTurn[Any]) -> bool:
     return True
 
 
+async def decision_about(client: Client, turn: ReadableTurn[Any], call_id: str) -> Decision | None:
+    """Return what people have decided about a call of a turn; None if nobody has.
+
+    Raises:
+        PerdureError: The history cannot be read.
+    """
+    state = await state_of(client, turn.id, await turn.first_run())
+    return gates.earlier_decision(state, call_id)
+
+
 def _unknown(
-    turn: ReadableTurn[Any], call: str, pending: tuple[PendingApproval, ...]
+    turn: ReadableTurn[Any],
+    call: str,
+    pending: tuple[PendingApproval, ...],
+    earlier: Decision | None,
 ) -> errors.ApprovalConflictError:
-    if any(call.startswith(f"{approval.call_id}:") for approval in pending):
+    if earlier is not None and all(approval.call_id != earlier.call_id for approval in pending):
+        reason = f"{already(earlier)}, in turn {turn.id!r}"
+    elif any(call.startswith(f"{approval.call_id}:") for approval in pending):
         reason = (
             f"the token of {call!r} is not that of the call that waits in turn {turn.id!r}:"
             " its arguments differ, or the turn was started again; review the call again"

@@ -18,6 +18,7 @@ from perdure.agents.effects import PinnedEffect
 from perdure.agents.handoffs import HAND_OVER, PinnedHandoff
 from perdure.agents.handoffs import tool as handoff_tool
 from perdure.agents.middleware import Logger, Middleware, Timeout
+from perdure.agents.questions import PinnedQuestion
 from perdure.agents.skills import LOAD_SKILL, Skill, joined
 from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import raised
@@ -52,8 +53,9 @@ class ToolDefinition(Wire):
     task, and `is_async`, that the function is async. `effect` has what the tool says about its
     effect, None if it says nothing. `undoes` is the tool whose calls it takes back, and
     `undone_defaults` has the arguments that calls of that tool may leave out. `wait` has what the
-    turn does for a tool that waits. These tools, the tools of delegation and `hand_over` have no
-    activity: the turn runs them itself.
+    turn does for a tool that waits, and `asks` what may be answered for one that asks a person.
+    These tools, the tools of delegation and `hand_over` have no activity: the turn runs them
+    itself.
     """
 
     name: str
@@ -74,6 +76,7 @@ class ToolDefinition(Wire):
     effect: PinnedEffect | None = None
     undoes: str = Field(default="", exclude_if=not_)
     undone_defaults: dict[str, JsonValue] = Field(default={}, exclude_if=not_)
+    asks: PinnedQuestion | None = Field(default=None, exclude_if=not_)
     wait: PinnedWait | None = Field(default=None, exclude_if=not_)
 
     @property
@@ -420,6 +423,9 @@ def resolved(agent: Agent[Any], name: str) -> Tool | None:
 
 def define_tool(item: Tool, activity: str) -> ToolDefinition:
     """Return the definition of one tool."""
+    if item.asks is not None:
+        made = _of_the_turn(item.name, item.description, item.arguments.schema, is_read_only=True)
+        return made.model_copy(update={"asks": item.asks})
     return ToolDefinition(
         name=item.name,
         description=item.description,

@@ -41,6 +41,9 @@ from perdure.schemas import tool_arguments
 from perdure.validation import Converted, Must
 from perdure.values import keywords
 
+if TYPE_CHECKING:
+    from perdure.agents.questions import PinnedQuestion
+
 if TYPE_CHECKING:  # so that `Tool` alone is a tool of any function
     from typing_extensions import ParamSpec as DefaultingSpec
     from typing_extensions import TypeVar as Defaulting
@@ -90,7 +93,10 @@ _KINDS = {
 
 
 class Tool(Generic[P, R]):
-    """A function with a name, a description and a schema. Calling it calls the function."""
+    """A function with a name, a description and a schema. Calling it calls the function.
+
+    With `asks`, it is never called: the turn asks a person.
+    """
 
     wait: PinnedWait | None = None  # of a tool that the turn performs itself
     needs_session: bool = False  # only turns of sessions are offered it
@@ -131,6 +137,7 @@ class Tool(Generic[P, R]):
         self.undo = self._bound("undo")
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
+        self.asks: PinnedQuestion | None = None
         self._stated: tool_arguments.StatedArguments | None = None
         # the function's own attributes could have the names of ours
         functools.update_wrapper(self, function, updated=())
@@ -317,7 +324,7 @@ class Tool(Generic[P, R]):
         made: Tool[..., R] = Tool(
             function, name=name, description=self._given_description, **self._options
         )
-        made._stated, made.wait = self._stated, self.wait
+        made._stated, made.wait, made.asks = self._stated, self.wait, self.asks
         made.needs_session = self.needs_session
         return made
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from perdure import errors, validation
+from perdure import errors, limits, validation
+from perdure.agents import questions
 from perdure.agents.policy import Allow, RequireApproval, Verdict, is_wanted, policies_of
 from perdure.agents.turn_rules import Approval
 from perdure.base import Value, Wire
-from perdure.values.approvals import Decision, PendingApproval
+from perdure.values.approvals import Decision, Kind, PendingApproval
 from perdure.values.messages import ToolCall
 from perdure.values.tasks import Task
 
@@ -68,6 +69,8 @@ NOT_RUN = "This call was not run:"
 
 Such a result does not count as a failure of the tool.
 """
+NOT_ANSWERED = "This question was not answered:"
+"""The same for a question that a person declined, or that nobody answered in time."""
 
 
 class Gate(Value):
@@ -77,7 +80,8 @@ class Gate(Value):
     `arguments` is set if a person changed them. `approved` is set if a person approved the call.
     If a person is asked because a deploy has changed the tool, `reason` is the reason, and
     `schema_digest` is the digest of the tool's current schema. With `is_unknown`, the call was
-    made, and `reason` says why its outcome is unknown.
+    made, and `reason` says why its outcome is unknown. With `asks`, the call itself is a question,
+    and waits for an answer.
     """
 
     status: Literal["open", "policy", "asked"] = "open"
@@ -87,6 +91,7 @@ class Gate(Value):
     reason: str = ""
     schema_digest: str = ""
     is_unknown: bool = Field(default=False, exclude_if=not_)
+    asks: bool = Field(default=False, exclude_if=not_)
 
     def edited(self, call: ToolCall) -> ToolCall:
         """Return the call with the arguments that a person gave it, if any."""
@@ -98,6 +103,11 @@ class Gate(Value):
 
 
 OPEN = Gate()
+_WAITS_FOR: dict[Kind, str] = {
+    "approval": "was not made yet: approve or deny it",
+    "outcome": "was made, and its outcome is unknown: settle it as done, absent or again",
+    "question": "is a question: answer or deny it",
+}
 
 
 def digest_of(call: ToolCall, reason: str = "") -> str:
@@ -121,11 +131,16 @@ def after_policy(
 ) -> Gate:
     """Return the gate of a call that the policy does not deny.
 
-    A policy cannot lift an approval that the tool, the agent or the task requires.
+    A policy cannot lift an approval that the tool, the agent or the task requires. A person who
+    answers a question also approves it, so an approval only limits its time.
     """
-    if isinstance(verdict, RequireApproval):
-        return Gate(status="asked", expires=verdict.expires)
-    return _asked(agent, task, call)
+    gate = _asked(agent, task, call)
+    if not isinstance(verdict, RequireApproval):
+        return gate
+    if gate.asks and gate.expires is not None:
+        longest = limits.APPROVAL_EXPIRY if verdict.expires is None else verdict.expires
+        return gate.model_copy(update={"expires": min(gate.expires, longest)})
+    return Gate(status="asked", expires=verdict.expires)
 
 
 def consent_of(
@@ -171,14 +186,22 @@ class Asked:
                 digest=digest_of(call, gate.reason),
                 reason=gate.reason,
                 is_unknown=gate.is_unknown,
+                is_question=gate.asks,
                 expires_at=now + (default if gate.expires is None else gate.expires),
             )
             for call, gate in self.calls
         )
 
 
-def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetime) -> None:
+def check(
+    pending: tuple[PendingApproval, ...],
+    decision: Decision,
+    now: datetime,
+    earlier: Decision | None = None,
+) -> None:
     """Refuse a decision that is late, repeated, or for other arguments.
+
+    `earlier` is what was decided about the call before, if anything.
 
     Raises:
         ApprovalConflictError: The decision is one of these; the message says which.
@@ -191,6 +214,8 @@ def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetim
         errors.InvalidRequestError,
     )
     known = next((approval for approval in pending if approval.call_id == decision.call_id), None)
+    if known is None and earlier is not None:
+        raise errors.ApprovalConflictError(already(earlier))
     if known is None:
         raise errors.ApprovalConflictError(
             f"no approval is pending for the call {decision.call_id!r}: it was answered already, or"
@@ -201,8 +226,8 @@ def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetim
             f"the approval names the arguments {decision.digest!r}, but the call"
             f" {decision.call_id!r} of {known.tool} has {known.digest!r}"
         )
-    if decision.approve or decision.settlement:
-        check_kind(known, is_settled=bool(decision.settlement))
+    if decision.approve or decision.kind != "approval":
+        check_kind(known, decision.kind)
     if now >= known.expires_at:
         raise errors.ApprovalConflictError(
             f"the approval of {decision.call_id!r} expired at"
@@ -210,27 +235,34 @@ def check(pending: tuple[PendingApproval, ...], decision: Decision, now: datetim
         )
 
 
-def check_kind(pending: PendingApproval, *, is_settled: bool) -> None:
-    """Refuse to approve a call that was made already, and to settle one that was not made yet.
+def check_kind(pending: PendingApproval, kind: Kind) -> None:
+    """Refuse a decision of another kind than the call waits for.
+
+    A call that was made already cannot be approved, one that was not made yet cannot be settled,
+    and only a question can be answered. `kind` is that of the decision.
 
     Raises:
         ApprovalConflictError: The decision is one of these.
     """
-    if pending.is_unknown != is_settled:
+    waits_for = "question" if pending.kind == "form" else pending.kind
+    if waits_for != kind:
         raise errors.ApprovalConflictError(
-            f"the call {pending.call_id!r} of {pending.tool} "
-            + (
-                "was made, and its outcome is unknown: settle it as done, absent or again"
-                if pending.is_unknown
-                else "was not made yet: approve or deny it"
-            )
+            f"the call {pending.call_id!r} of {pending.tool} {_WAITS_FOR[waits_for]}"
         )
+
+
+def already(earlier: Decision) -> str:
+    """Return why a call that was decided about is not decided about again."""
+    return f"the call {earlier.call_id!r} was already {earlier.in_words}"
 
 
 def _asked(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
     tool = agent.tool(call.name)
     if tool is None:
         return OPEN
+    if tool.asks is not None:
+        _, expires = questions.read(tool.asks, call.arguments)
+        return Gate(status="asked", expires=expires, asks=True)
     rule: Approval = (
         "changes" if task.requires_human_approval and agent.approval == "marked" else agent.approval
     )

@@ -220,12 +220,17 @@ def _opened(state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ..
         return tuple(map(OpenCall, calls))
     beside = handoffs.refused_beside(state.agent, calls)
     return tuple(
-        (
-            OpenCall(call, result=beside[index])
-            if index in beside
-            else OpenCall(call, gates.gate_of(state, call), steps.known_result(state.agent, call))
-        )
+        OpenCall(call, result=beside[index]) if index in beside else _opened_call(state, call)
         for index, call in enumerate(calls)
+    )
+
+
+def _opened_call(state: TurnState, call: ToolCall) -> OpenCall:
+    result = steps.known_result(state.agent, call)
+    return (
+        OpenCall(call, gates.gate_of(state, call))
+        if result is None
+        else OpenCall(call, result=result)
     )
 
 

@@ -26,7 +26,7 @@ from perdure.turn.situation import Situation
 from perdure.turn.state import TurnState
 from perdure.turn.transcript import MessagesAbsentError
 from perdure.values.answers import ModelAnswer
-from perdure.values.budgets import ONE_TOOL_CALL
+from perdure.values.budgets import ONE_TOOL_CALL, Spending
 from perdure.values.messages import ToolCall
 from perdure.values.reports import Outcome, StopReason
 
@@ -322,7 +322,11 @@ def _gate(state: TurnState) -> Consult | AwaitApproval | None:
         if open_call.gate.status == "policy":
             key = PolicyKey(state.step_count + 1, position, _attempt(state, position))
             return Consult(key, open_call.call, retry_delay(state.attempts.unpardoned))
-    return AwaitApproval(state.asked) if state.asked.calls else None
+    asked = state.asked
+    questions = sum(gate.asks for _, gate in asked.calls)
+    if questions:  # each counts as a tool call once it is answered
+        state.accounts.ledger.reserve("questions", Spending(tool_calls=questions))
+    return AwaitApproval(asked) if asked.calls else None
 
 
 def _hand_over(state: TurnState) -> HandOver | None:

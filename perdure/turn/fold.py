@@ -26,6 +26,7 @@ from perdure.turn import (
     delegation,
     gates,
     handoffs,
+    questions,
     reservations,
     steps,
     take_over,
@@ -332,7 +333,8 @@ def _is_refused(state: TurnState, fact: FromOutside) -> bool:
             waiting = state.waiting.pending if state.waiting else ()
             pending_calls = {(pending.call_id, pending.digest) for pending in waiting}
             is_open = any(call.id == decision.call_id for call, _ in state.asked.calls)
-            return not is_open or (decision.call_id, decision.digest) not in pending_calls
+            is_pending = (decision.call_id, decision.digest) in pending_calls
+            return not is_open or not is_pending or not questions.fits(state, decision)
         case Resumed():
             return not state.can_be_resumed
         case _:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from perdure import limits
 from perdure.agents.policy import Allow, Deny, RequireApproval
 from perdure.base import replace
 from perdure.errors import PerdureError
 from perdure.text import clip
-from perdure.turn import approvals, effects, steps
+from perdure.turn import approvals, effects, questions, steps
 from perdure.turn.approvals import Gate
 from perdure.turn.facts import ApprovalNeeded, CallFailed
 from perdure.turn.keys import PolicyKey, ToolKey
@@ -41,16 +43,42 @@ def ruled(state: TurnState, key: PolicyKey, verdict: Allow | Deny | RequireAppro
     return _with(state, key.call, gate)
 
 
+def check(state: TurnState, decision: Decision, now: datetime) -> None:
+    """Refuse a decision that is late, repeated, about other arguments, or no answer.
+
+    Raises:
+        ApprovalConflictError: It is late or repeated, or not about the call that waits.
+        InvalidRequestError: The answer does not fit the question, or `by` is not valid.
+    """
+    open_ids = {call.id for call, _ in state.asked.calls}
+    pending = tuple(
+        approval
+        for approval in (state.waiting.pending if state.waiting else ())
+        if approval.call_id in open_ids
+    )
+    approvals.check(pending, decision, now, earlier_decision(state, decision.call_id))
+    questions.check_answer(state, decision)
+
+
+def earlier_decision(state: TurnState, call_id: str) -> Decision | None:
+    """Return what people have decided about a call; None if they have not, or are asked again."""
+    of_steps = (decision for step in state.steps for decision in step.decisions)
+    return approvals.decision_about(call_id, (*of_steps, *state.open_step.decisions))
+
+
 def decided(state: TurnState, decision: Decision) -> TurnState:
     """Return the state after a person's decision about a call."""
     position = _place(state, decision.call_id)
-    if position is None:
+    if position is None or not questions.fits(state, decision):
         return state
+    is_question = state.open_step.at(position).gate.asks
     state = replace(
         state, open_step=replace(state.open_step, decisions=(*state.open_step.decisions, decision))
     )
     if state.open_step.at(position).is_settled_by_people:
         return effects.settled(state, _key(state, position), decision)
+    if is_question:
+        return questions.decided(state, _key(state, position), decision)
     gate = state.open_step.at(position).gate
     if not decision.approve:
         denied = clip(approvals.denied(decision.reason), limits.TOOL_RESULT_BYTES)
@@ -88,6 +116,8 @@ def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
             continue
         if state.open_step.at(position).is_settled_by_people:
             state = effects.given_up(state, _key(state, position), effects.NOBODY)
+        elif state.open_step.at(position).gate.asks:
+            state = questions.expired(state, _key(state, position))
         else:
             after = state.open_step.at(position).gate.expires or limits.APPROVAL_EXPIRY
             state = steps.give(

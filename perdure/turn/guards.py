@@ -156,4 +156,5 @@ def _failed(result: ToolResult) -> bool:
 
 
 def _was_denied(result: ToolResult) -> bool:
-    return result.is_error and result.content.startswith(approvals.NOT_RUN)
+    beginnings = (approvals.NOT_RUN, approvals.NOT_ANSWERED)
+    return result.is_error and result.content.startswith(beginnings)

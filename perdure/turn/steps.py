@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perdure import errors, limits
+from perdure.agents import questions
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.handoffs import HAND_OVER
+from perdure.agents.questions import PinnedQuestion
 from perdure.base import replace
 from perdure.text import clip, head
 from perdure.turn import guards
@@ -70,7 +72,10 @@ def append(state: TurnState, message: Message) -> TurnState:
 
 def known_result(agent: AgentDefinition | None, call: ToolCall) -> ToolResult | None:
     """Return the result of a call that need not be run; None for a call to run."""
-    if agent is None or agent.tool(call.name) is not None:
+    tool = agent.tool(call.name) if agent else None
+    if tool is not None and tool.asks is not None:
+        return _refused_question(tool.asks, call)
+    if agent is None or tool is not None:
         return None
     offered = ", ".join(item.name for item in agent.tools) or "none"
     content = clip(
@@ -78,6 +83,16 @@ def known_result(agent: AgentDefinition | None, call: ToolCall) -> ToolResult | 
         limits.TOOL_RESULT_BYTES,
     )
     return _result(call, content, ToolOutcome.NOT_RUN)
+
+
+def _refused_question(asks: PinnedQuestion, call: ToolCall) -> ToolResult | None:
+    """Return the result of a question that cannot be asked; None for one that can."""
+    try:
+        questions.read(asks, call.arguments)
+    except ValueError as error:
+        content = clip(f"{call.name}: nobody was asked: {error}.", limits.TOOL_RESULT_BYTES)
+        return _result(call, content, ToolOutcome.NOT_RUN)
+    return None
 
 
 def not_awaited(state: TurnState, position: int) -> ToolResult:

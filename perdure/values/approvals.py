@@ -11,6 +11,7 @@ from pydantic import Field
 
 from perdure.base import Wire
 from perdure.text import harmless
+from perdure.values.questions import Question
 
 Settlement = Literal["done", "absent", "again"]
 """What a person says of a call whose outcome is unknown.
@@ -20,6 +21,10 @@ that waits can do.
 """
 
 
+Kind = Literal["approval", "outcome", "question", "form"]
+"""What a person is asked for: to approve a call, to say what became of it, or to answer."""
+
+
 class Decision(Wire):
     """A person's decision about a call.
 
@@ -27,6 +32,8 @@ class Decision(Wire):
 
     `settlement` is set for a call whose outcome is unknown. Without it, such a call can only be
     denied, and then remains unknown.
+
+    `answer` is set for a question, as JSON. Without it, a question can only be denied.
 
     `by` is the name of the person or program that decided, as the caller gave it; None without a
     name, and in an earlier release.
@@ -39,6 +46,14 @@ class Decision(Wire):
     arguments: str | None = None
     by: str | None = None
     settlement: Settlement | None = Field(default=None, exclude_if=not_)
+    answer: str | None = Field(default=None, exclude_if=not_)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of calls that the decision is about."""
+        if self.settlement is not None:
+            return "outcome"
+        return "approval" if self.answer is None else "question"
 
     @property
     def in_words(self) -> str:
@@ -46,6 +61,8 @@ class Decision(Wire):
         verdict = "approved" if self.approve else "denied"
         if self.settlement is not None:
             verdict = f"settled as {self.settlement}"
+        if self.answer is not None:
+            verdict = "answered"
         return verdict + (f" by {harmless(self.by)}" if self.by else "")
 
 
@@ -57,6 +74,8 @@ class PendingApproval(Wire):
     deploy has changed the tool since the call was approved: it describes the change. With
     `is_unknown`, the call was made, and a person has to say what became of it: `reason` tells what
     is known.
+
+    With `is_question`, the model asks a person: `question` has what, and is not in history either.
     """
 
     call_id: str
@@ -67,12 +86,26 @@ class PendingApproval(Wire):
     token: str = ""
     reason: str = ""
     is_unknown: bool = Field(default=False, exclude_if=not_)
+    is_question: bool = Field(default=False, exclude_if=not_)
+    question: Question | None = Field(default=None, exclude_if=not_)
 
-    def of_run(self, run_id: str, arguments: str, reason: str = "") -> PendingApproval:
-        """Return the same with its token, and with its complete arguments and reason."""
+    @property
+    def kind(self) -> Kind:
+        """What a person is asked for."""
+        if self.is_unknown:
+            return "outcome"
+        if not self.is_question:
+            return "approval"
+        return self.question.kind if self.question else "question"
+
+    def of_run(
+        self, run_id: str, arguments: str, reason: str = "", question: Question | None = None
+    ) -> PendingApproval:
+        """Return the same with its token, its question, and its complete arguments and reason."""
         named = "\n".join((run_id, self.call_id, self.digest)).encode("utf-8", "replace")
         token = hashlib.sha256(named).hexdigest()[:_TOKEN_DIGITS]
-        return self.model_copy(update={"token": token, "arguments": arguments, "reason": reason})
+        whole = {"token": token, "arguments": arguments, "reason": reason, "question": question}
+        return self.model_copy(update=whole)
 
 
 _TOKEN_DIGITS = 12

@@ -117,6 +117,7 @@ def test_command_that_fails_says_why_as_json(
         for name, more in {
             "show": (),
             "approvals": (),
+            "answer": ("call_1_1", "yes"),
             "settle": ("call_1_1", "done"),
             "add-budget": ("--usd", "1"),
         }.items()

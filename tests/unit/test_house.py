@@ -175,7 +175,10 @@ PUBLIC = {
         "AgentWebhook",
         "run_turn",
     ],
-    perdure.toolboxes: ["calculator", "clock", "fetch", "files", "folder_toolbox", "shell"],
+    perdure.toolboxes: [
+        *("asking", "calculator", "clock", "fetch", "files", "folder_toolbox", "question_tool"),
+        "shell",
+    ],
     perdure.events: [
         "AgentKey",
         "AgentResolved",

@@ -7,23 +7,26 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from perdure import Agent, Allow, Budget, Deny, ProposedCall, errors, tool
+from perdure import Agent, Allow, Budget, Deny, ProposedCall, ToolOutcome, errors, tool
 from perdure.batch.wire import BatchStopReason
 from perdure.session.facts import MessageSteered, SessionClosed, SessionContinued, TurnRecorded
 from perdure.temporal.names import BATCH, RUN_MIDDLEWARE, WEBHOOK
 from perdure.testing import simulation
-from perdure.testing.simulation import Simulation, promises, simulate
+from perdure.testing.simulation import Simulation, caller_promises, promises, simulate
 from perdure.testing.simulation.__main__ import main
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
+from perdure.testing.simulation.server.server import BrokenError
 from perdure.testing.simulation.shrinking import shrink
 from perdure.testing.simulation.simulate import KINDS, Kind
 from perdure.testing.simulation.world import MONTH_S, WAITS
+from perdure.toolboxes import asking
 from perdure.turn import carry
 from perdure.turn.facts import HandedOver, TaskBegan, WaitEnded
 from perdure.turn.fold import apply, fold
@@ -411,6 +414,39 @@ def test_a_user_simulates_their_own_agent_and_policy() -> None:
 
     assert [one.story for one in made if one.broken] == []
     assert {one.server.runs[0].read.request.agent for one in made} == {"poster"}  # type: ignore[union-attr]
+
+
+@pytest.mark.accepts("J18")
+def test_people_answer_the_questions_of_simulated_turns() -> None:
+    """Rightly, and not at all; and an answer that nobody has given breaks a promise."""
+    agent = Agent(
+        name="asker", model="model:first", toolboxes=[asking(expires=timedelta(seconds=60))]
+    )
+    made = [simulate(seed, [agent]) for seed in range(12)]
+    results = [
+        (one, result)
+        for one in made
+        for run in one.server.runs
+        for step in run.read.steps
+        for result in step.results
+        if result.name == "ask"
+    ]
+    answered = [
+        (one, result)
+        for one, result in results
+        if result.outcome is ToolOutcome.DONE and "the default" not in result.content
+    ]
+
+    assert [one.story for one in made if one.broken] == []
+    assert {result.outcome for _, result in results} == {
+        ToolOutcome.DONE,
+        ToolOutcome.DENIED,
+        ToolOutcome.NOT_RUN,
+    }
+    assert {result.content for _, result in answered} <= {"red", "green", '{"n":1}', '{"n":2}'}
+    nobody: Any = SimpleNamespace(people=SimpleNamespace(sent=[]), server=answered[0][0].server)
+    with pytest.raises(BrokenError, match="nobody has said"):
+        caller_promises.answers_are_of_people(nobody)
 
 
 def test_an_agent_that_cannot_be_simulated_is_refused() -> None:

@@ -29,7 +29,7 @@ from perdure.temporal.names import (
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.text import described
-from perdure.turn import approvals, call_waits
+from perdure.turn import call_waits, gates
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.facts import (
     BudgetAdded,
@@ -405,7 +405,7 @@ class AgentTurn:
 
     @workflow.update(name=DECIDE)
     async def decide(self, payload: RawValue = NOTHING) -> None:
-        """Approve or deny a waiting call."""
+        """Approve or deny a waiting call, say what became of it, or answer it."""
         await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
@@ -425,19 +425,12 @@ class AgentTurn:
 
     @decide.validator
     def check_decision(self, payload: RawValue = NOTHING) -> None:
-        """Reject a decision that is late, repeated, or about other arguments."""
+        """Reject a decision that is late, repeated, about other arguments, or no answer."""
         self._runs.answers.check_open()
         if self._runs.has_answered() or self._is_taking_over:
             return
         with failures.typed():
-            waiting = self._board.state.waiting
-            open_ids = {call.id for call, _ in self._board.state.asked.calls}
-            pending = tuple(
-                approval
-                for approval in (waiting.pending if waiting else ())
-                if approval.call_id in open_ids
-            )
-            approvals.check(pending, unpack(payload, Decision), workflow.now())
+            gates.check(self._board.state, unpack(payload, Decision), workflow.now())
 
     async def _cancelled(self, reason: str) -> Summary:
         self._board.note(CancelRequested(reason))

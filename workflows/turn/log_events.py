@@ -209,7 +209,7 @@ def _outcome_of(result: ToolResult, before: TurnState, key: ToolKey, refused: st
     """Return the outcome of a call that has this result although nothing ran."""
     if result.content == steps.BESIDE_HANDOFF:
         return "not_run"
-    if result.content.startswith(approvals.NOT_RUN):
+    if result.content.startswith((approvals.NOT_RUN, approvals.NOT_ANSWERED)):
         return refused
     if result.content.startswith(steps.NOT_RUN):
         return _unfinished(before, key)

@@ -40,6 +40,13 @@ _NAMES = {
 }
 
 
+_TITLES = {
+    ("approval",): "Waits for approval of:",
+    ("outcome",): "Outcome unknown; `perdure settle` says what became of:",
+    ("question", "form"): "Asks a person; `perdure answer` answers:",
+}
+
+
 def card(
     state: TurnState,
     now: str,
@@ -151,12 +158,9 @@ def _approvals(state: TurnState, pending: Sequence[PendingApproval], at: datetim
         approval for approval in pending if approval.call_id in calls and at < approval.expires_at
     ]
     return [
-        *_rows("Waits for approval of:", [one for one in open_ if not one.is_unknown], calls),
-        *_rows(
-            "Outcome unknown; `perdure settle` says what became of:",
-            [one for one in open_ if one.is_unknown],
-            calls,
-        ),
+        row
+        for kinds, title in _TITLES.items()
+        for row in _rows(title, [one for one in open_ if one.kind in kinds], calls)
     ]
 
 
@@ -189,7 +193,8 @@ def _decided(decision: Decision, state: TurnState) -> str:
     position = state.open_step.place_of(decision.call_id)
     tool = "a call" if position is None else state.open_step.at(position).call.name
     edited = ", with other arguments" if decision.arguments is not None else ""
-    reason = f": {one_line(decision.reason, 300)}" if decision.reason else ""
+    said = decision.answer or decision.reason
+    reason = f": {one_line(said, 300)}" if said else ""
     return markdown(f"{word(tool)} ({word(decision.call_id)}) {decision.in_words}{edited}{reason}")
 
 

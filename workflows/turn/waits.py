@@ -15,7 +15,7 @@ from temporalio import workflow
 
 from perdure import limits
 from perdure.text import one_line
-from perdure.turn import outages
+from perdure.turn import outages, questions
 from perdure.turn.approvals import Asked
 from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.fallback import Choice
@@ -27,6 +27,11 @@ from perdure.workflows.turn import log_events, visibility, webhooks
 from perdure.workflows.turn.turn_context import Board
 
 _REASON_CHARACTERS = 200
+_VERBS = {
+    ("approval",): "approve or deny",
+    ("outcome",): "say what became of",
+    ("question", "form"): "answer",
+}
 
 
 class RunIsFull(Exception):  # noqa: N818 - not an error
@@ -154,11 +159,8 @@ async def for_approval(board: Board, calls: Asked) -> None:
         """Return whether no call is open; expired calls count as denied."""
         return {call.id for call, _ in board.state.asked.calls} <= late
 
-    why = "".join(
-        f"; {approval.call_id}: {one_line(approval.reason, _REASON_CHARACTERS)}"
-        for approval in pending
-        if approval.reason
-    )
+    asked = {approval.call_id: _why(board, approval) for approval in pending}
+    why = "".join(f"; {call_id}: {reason}" for call_id, reason in asked.items() if reason)
     async with _waiting(
         board,
         WaitBegan("approval", f"somebody has to {_wanted(pending)}{why}", pending),
@@ -178,14 +180,21 @@ async def for_approval(board: Board, calls: Asked) -> None:
         expired += [call.id for call, _ in board.state.asked.calls]
 
 
+def _why(board: Board, approval: PendingApproval) -> str:
+    """Return why a person is asked about a call, or what the person is asked, in one line."""
+    question = questions.question_of(board.state, approval.call_id)
+    text = question.text if question else approval.reason
+    return one_line(text, _REASON_CHARACTERS)
+
+
 def _wanted(pending: Sequence[PendingApproval]) -> str:
     """Return what people have to do about these calls."""
     parts: list[str] = []
-    for is_unknown, verb in ((False, "approve or deny"), (True, "say what became of")):
+    for kinds, verb in _VERBS.items():
         names = ", ".join(
             f"{approval.tool} ({approval.call_id})"
             for approval in pending
-            if approval.is_unknown == is_unknown
+            if approval.kind in kinds
         )
         parts += [f"{verb} {names}"] if names else []
     return ", and to ".join(parts)

@@ -8,19 +8,22 @@ summary. About a wait, it is given the message.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.delivery.webhook import WaitMessage, WebhookCall, WebhookWait
 from perdure.errors import PerdureError
 from perdure.temporal.names import WEBHOOK
 from perdure.temporal.payloads import pack
 from perdure.text import one_line
+from perdure.turn import questions
 from perdure.turn.facts import WaitBegan
 from perdure.turn.state import TurnState
+from perdure.values.approvals import PendingApproval
 
 _DIGITS = 12
 
@@ -63,12 +66,25 @@ async def tell_of_wait(state: TurnState, wait: WaitBegan) -> None:
         kind=wait.kind,
         reason=wait.reason,
         until=wait.until,
-        pending=tuple(call.of_run(run_id, call.arguments, call.reason) for call in wait.pending),
+        pending=tuple(_told(state, run_id, wait.pending)),
         labels=request.labels,
         schedule=request.schedule.id if request.schedule else None,
     )
     message = WaitMessage(type="turn.waiting", timestamp=workflow.now(), data=data)
     await _start(request.on_wait, "on_wait", message)
+
+
+def _told(
+    state: TurnState, run_id: str, pending: Sequence[PendingApproval]
+) -> Iterator[PendingApproval]:
+    """Yield the calls with their tokens, and with their questions as long as these have room."""
+    room = limits.SUMMARY_BYTES
+    for call in pending:
+        question = questions.question_of(state, call.call_id)
+        size = len(question.model_dump_json()) if question else 0
+        is_told = size <= room
+        room -= size if is_told else 0
+        yield call.of_run(run_id, call.arguments, call.reason, question if is_told else None)
 
 
 async def _start(

@@ -357,6 +357,8 @@ def _decided(decision: Decision) -> str:
     text = decision.in_words
     if decision.arguments is not None:
         text += f", with other arguments: {arguments_exactly(decision.arguments)}"
+    if decision.answer is not None:
+        text += f": {arguments_exactly(decision.answer)}"
     if decision.reason:
         text += f": {_all(decision.reason)}"
     return text

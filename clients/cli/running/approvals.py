@@ -25,17 +25,24 @@ from perdure.clients.cli.drawing.json_lines import tell
 from perdure.clients.cli.drawing.progress import agents
 from perdure.clients.cli.drawing.screen import put, wrapped
 from perdure.clients.cli.drawing.table import draw
+from perdure.clients.cli.running import answers
 from perdure.clients.client import AgentClient
 from perdure.clients.turns import waiting
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.handle import Turn
 from perdure.errors import PayloadDecodeError
 from perdure.text import arguments_in_brief, arguments_indented, harmless, word
-from perdure.values.approvals import PendingApproval
+from perdure.values.approvals import Kind, PendingApproval
 from perdure.values.moments import period_in_words
 from perdure.values.states import State
 
 _INDENT = 4
+_KINDS: dict[Kind, str] = {
+    "approval": "",
+    "outcome": ", outcome unknown",
+    "question": ", question",
+    "form": ", form",
+}
 _LEFT_OUT = ("TASK", "AGENT", "EXPIRES")
 """The columns to drop first on a narrow terminal."""
 
@@ -190,12 +197,16 @@ def _show(call: PendingApproval, name: str) -> None:
     if call.reason:
         reason = Text(f"    {harmless(' '.join(call.reason.split()))}", "yellow")
         put(wrapped(reason, sys.stdout, _INDENT))
-    put(textwrap.indent(arguments_indented(call.arguments), "    "))
+    if call.question is None:
+        put(textwrap.indent(arguments_indented(call.arguments), "    "))
+        return
+    for line in answers.lines(call.question):
+        put(wrapped(Text(f"    {line}"), sys.stdout, _INDENT))
 
 
 def _kind(call: PendingApproval) -> str:
-    """Return what follows the name of a call's tool, if the call was made already."""
-    return ", outcome unknown" if call.is_unknown else ""
+    """Return what follows the name of a call's tool, unless the call needs approval."""
+    return _KINDS[call.kind]
 
 
 def _look(
@@ -204,14 +215,17 @@ def _look(
     """Show the calls of a turn, with their tokens if their ids alone are not sufficient."""
     if options.as_json:
         return _tell([(turn_id, call) for call in pending])
-    names = {
-        call: call.call_id
-        if is_plain and (call.is_unknown or not call.reason)
-        else waiting.full(call)
+    names = [
+        (
+            call,
+            call.call_id
+            if is_plain and (call.is_unknown or not call.reason)
+            else waiting.full(call),
+        )
         for call in pending
-    }
-    for call in pending:
-        _show(call, names[call])
+    ]
+    for call, name in names:
+        _show(call, name)
     if pending:
         put("", sys.stderr)
         for line in _commands(CommandHints(options.address), turn_id, names):
@@ -222,14 +236,18 @@ def _look(
 
 
 def _commands(
-    hints: CommandHints, turn_id: str, names: Mapping[PendingApproval, str]
+    hints: CommandHints, turn_id: str, names: Sequence[tuple[PendingApproval, str]]
 ) -> Iterator[str]:
-    """Yield the commands that decide about the first call, and about the first that was made."""
-    asked = next((name for call, name in names.items() if not call.is_unknown), None)
+    """Yield the commands that decide about the first call of each kind."""
+    asked = next((name for call, name in names if call.kind == "approval"), None)
     if asked is not None:
         yield hints.of("approvals", turn_id, approve=asked)
         yield f"{hints.of('approvals', turn_id, deny=asked)} --reason …"
-    unknown = next((name for call, name in names.items() if call.is_unknown), None)
+    question = next((name for call, name in names if call.is_question), None)
+    if question is not None:
+        yield hints.of("answer", turn_id, shlex.quote(question), "ANSWER")
+        yield f"{hints.of('approvals', turn_id, deny=question)} --reason …"
+    unknown = next((name for call, name in names if call.is_unknown), None)
     if unknown is not None:
         name = shlex.quote(unknown)
         yield hints.of("settle", turn_id, name, "done", "--result …")

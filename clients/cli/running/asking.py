@@ -41,7 +41,7 @@ NOT_A_LANGUAGE_MODEL = (
 
 
 @dataclass(frozen=True)
-class Question:
+class FolderQuestion:
     """A question about a folder, and the model that answers it."""
 
     text: str
@@ -109,7 +109,7 @@ async def session(
         await server.stop()
 
 
-async def ask(question: Question, display: Display, *, state: Path) -> int:
+async def ask(question: FolderQuestion, display: Display, *, state: Path) -> int:
     """Ask, show the steps, print the answer and return the exit code.
 
     Raises:

@@ -22,8 +22,8 @@ from perdure.clients.cli.drawing.progress import Progress, figures
 from perdure.clients.cli.drawing.screen import put
 from perdure.clients.cli.running.asking import (
     AGENT,
+    FolderQuestion,
     LibrarianSession,
-    Question,
     cancelled_if_interrupted,
     first_of,
     gives_up,
@@ -42,7 +42,7 @@ _KILL_IN_STEP = "step-2"
 _POLL_S = 0.02
 
 
-async def demo(question: Question, *, state: Path) -> int:
+async def demo(question: FolderQuestion, *, state: Path) -> int:
     """Ask, kill the worker in the middle, start another, and check that nothing was done twice.
 
     Return 0 only if all checks pass.

@@ -142,12 +142,7 @@ class FoundTask:
         """Whether this person has decided so about a call."""
         facts = [event.fact async for event in past_events(await self.begun())]
         decisions = [fact.decision for fact in facts if isinstance(fact, Decided)]
-        wanted = answer.settlement or bool(answer.approve)
-        return any(
-            (decision.call_id, decision.settlement or decision.approve, decision.by)
-            == (answer.call_id, wanted, by)
-            for decision in decisions
-        )
+        return any(answer.is_of(decision) and decision.by == by for decision in decisions)
 
     async def _history(self) -> list[Message]:
         messages: list[Message] = []

@@ -342,7 +342,7 @@ async def _settled(found_task: FoundTask) -> FoundTask:
 
 
 async def _decide(call: Call, found_task: FoundTask, turn: Turn[Any], answer: Answer) -> None:
-    """Approve, deny or settle the call that was reviewed.
+    """Approve, deny or settle the call that was reviewed, or answer its question.
 
     Raises:
         InvalidParamsError: It does not wait, unless this caller has decided so before.
@@ -358,6 +358,10 @@ async def _decide(call: Call, found_task: FoundTask, turn: Turn[Any], answer: An
     if answer.settlement is not None:
         await call.client.turn(turn_id).settle(
             answer.call_id, answer.settlement, answer.result, token=answer.token, by=by
+        )
+    elif answer.is_answer:
+        await call.client.turn(turn_id).answer(
+            answer.call_id, answer.answer, token=answer.token, by=by
         )
     elif answer.approve:
         await call.client.turn(turn_id).approve(

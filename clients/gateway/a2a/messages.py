@@ -8,25 +8,28 @@ from a2a.types import Message, Part
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 from pydantic import Field, JsonValue, ValidationError, model_validator
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from perdure.clients.gateway.inputs import Body
 from perdure.temporal.payloads import explain
-from perdure.values.approvals import Settlement
+from perdure.values.approvals import Decision, Settlement
 
 _APPROVE = "approve"
 _SETTLE = frozenset({"settlement", "callId"})
 """A data part with both fields settles a call."""
+_ANSWER = frozenset({"answer", "callId"})
+"""A data part with both fields answers a question."""
 _LARGEST = 2**53
 """Up to this number, floating points have all whole numbers."""
 
 
 class Answer(Body):
-    """The data part that decides about a call that waits, with `approve` or `settlement`.
+    """The data part that decides about a call that waits: `approve`, `settlement` or `answer`.
 
     Attributes:
         approve: Whether the call may run.
         settlement: What became of a call whose outcome is unknown.
+        answer: The answer to a question.
         call_id: The call's id, from the task's status.
         token: The call's token, from there: the decision holds only for the call that was reviewed.
         reason: The reason for the decision; the model sees that of a denial.
@@ -36,6 +39,7 @@ class Answer(Body):
 
     approve: bool | None = None
     settlement: Settlement | None = None
+    answer: JsonValue = None
     call_id: str = Field(alias="callId")
     token: str
     reason: str = ""
@@ -44,9 +48,24 @@ class Answer(Body):
 
     @model_validator(mode="after")
     def _check_kind(self) -> Answer:
-        if (self.approve is None) == (self.settlement is None):
-            raise ValueError("it has either approve or settlement")
+        kinds = [self.approve is not None, self.settlement is not None, self.is_answer]
+        if kinds.count(True) != 1:
+            raise ValueError("it has either approve or settlement, or for a question, answer")
         return self
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it answers a question."""
+        return "answer" in self.model_fields_set
+
+    def is_of(self, decision: Decision) -> bool:
+        """Return whether somebody has decided so."""
+        if self.is_answer:
+            said: object = None if decision.answer is None else from_json(decision.answer)
+            return decision.call_id == self.call_id and said == self.answer
+        wanted = self.settlement or bool(self.approve)
+        decided = decision.settlement or decision.approve
+        return (decision.call_id, decided, decision.answer) == (self.call_id, wanted, None)
 
 
 def text_of(message: Message) -> str:
@@ -111,4 +130,6 @@ def _whole(value: object) -> object:
 
 
 def _is_decision(data: object) -> bool:
-    return isinstance(data, dict) and (_APPROVE in data or data.keys() >= _SETTLE)
+    return isinstance(data, dict) and (
+        _APPROVE in data or data.keys() >= _SETTLE or data.keys() >= _ANSWER
+    )

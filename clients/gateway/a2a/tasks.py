@@ -18,7 +18,7 @@ from perdure.delivery import push
 from perdure.text import quoted
 from perdure.turn.facts import ModelAnswered, Said, TurnStarted
 from perdure.turn.waiting import PEOPLE
-from perdure.values.approvals import PendingApproval
+from perdure.values.approvals import Kind, PendingApproval
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.states import State
 
@@ -44,6 +44,18 @@ _SETTLE = (
     " or again to make it again. It may have a result, which the model reads. Text is not taken as"
     " a decision."
 )
+_ANSWER = (
+    "The agent asks by the call {tool}. To answer, send a message to this task whose only part is"
+    ' data: {{"answer": …, "callId": …, "token": …}}, with the values of the data part that'
+    ' follows, and an answer that fits its schema. To decline, it has "approve": false in place of'
+    " the answer, and may have a reason. Text is not taken as an answer. The question is:"
+)
+_TYPES: dict[Kind, str] = {
+    "approval": "approval",
+    "outcome": "settlement",
+    "question": "question",
+    "form": "question",
+}
 _OUTPUT = "output"
 _NUMBER_DIGITS = 9
 
@@ -163,9 +175,15 @@ def _waiting(wait: Wait) -> Iterator[Part]:
             " operator has to."
         )
         return
-    is_unknown, tool = wait.call.is_unknown, quoted(wait.call.tool)
-    yield Part(text=(_SETTLE if is_unknown else _APPROVE).format(tool=tool))
+    yield Part(text=_words(wait.call))
     yield data_part(_described(wait.call))
+
+
+def _words(call: PendingApproval) -> str:
+    tool = quoted(call.tool)
+    if call.question is not None:
+        return f"{_ANSWER.format(tool=tool)}\n\n{call.question.text}"
+    return (_SETTLE if call.is_unknown else _APPROVE).format(tool=tool)
 
 
 def _described(call: PendingApproval) -> dict[str, object]:
@@ -173,8 +191,11 @@ def _described(call: PendingApproval) -> dict[str, object]:
         arguments = from_json(call.arguments)
     except ValueError:
         arguments = call.arguments
+    question = call.question
+    asks = {"schema": question.schema_of_answer, "default": question.default} if question else {}
     return {
-        "type": "settlement" if call.is_unknown else "approval",
+        **asks,
+        "type": _TYPES[call.kind],
         "callId": call.call_id,
         "token": call.token,
         "tool": call.tool,

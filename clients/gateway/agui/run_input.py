@@ -10,13 +10,14 @@ from typing import Any
 from ag_ui.core import ResumeEntry, RunAgentInput, TextPart, UserMessage
 from pydantic import Field, GetJsonSchemaHandler, JsonValue, ValidationError
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, to_json
 
 from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.problems import Invalid, RefusedError
 from perdure.temporal.payloads import explain
 from perdure.text import one_line
 from perdure.values.approvals import Settlement
+from perdure.values.questions import Question
 
 _SCHEMA = "https://ag-ui.com/spec/1.0/schema.json"
 _REFUSED = {
@@ -58,9 +59,10 @@ class RunInput(RunAgentInput):
 
 
 class _Payload(Body):
-    """The answer to an interrupt, either `approved` or `settlement`.
+    """The answer to an interrupt, either `approved`, `settlement` or `answer`.
 
-    `editedArgs` replaces the arguments of the call, and `result` is that of a settled call.
+    `editedArgs` replaces the arguments of the call, and `result` is that of a settled call. A
+    question is declined with `approved` and a reason.
     """
 
     approved: bool | None = None
@@ -68,6 +70,7 @@ class _Payload(Body):
     reason: str = ""
     settlement: Settlement | None = None
     result: str = ""
+    answer: JsonValue = None
 
 
 RESPONSE: dict[str, Any] = {
@@ -102,6 +105,22 @@ SETTLEMENT: dict[str, Any] = {
 """The same for a call that was made, and whose outcome is unknown."""
 
 
+def answer_to(question: Question) -> dict[str, Any]:
+    """Return the same for a question, which is answered, or declined with `approved` as false."""
+    properties = {
+        "answer": question.schema_of_answer,
+        "approved": {"const": False, "description": "In place of an answer, to decline."},
+        "reason": {"type": "string", "description": "The reason to decline; the model reads it."},
+    }
+    either = [{"required": ["answer"]}, {"required": ["approved"]}]
+    return {
+        "type": "object",
+        "properties": properties,
+        "oneOf": either,
+        "additionalProperties": False,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class CallName:
     """A call that waits, and the reviewed arguments: its turn, its id and its token."""
@@ -124,7 +143,8 @@ class CallName:
 class CallDecision:
     """A decision about a call. `arguments` replaces its own.
 
-    `settlement` is set for a call whose outcome is unknown; `reason` is then its result.
+    `settlement` is set for a call whose outcome is unknown; `reason` is then its result. `answer`
+    is set for a question, as JSON text.
     """
 
     call: CallName
@@ -132,6 +152,7 @@ class CallDecision:
     reason: str = ""
     arguments: dict[str, JsonValue] | None = None
     settlement: Settlement | None = None
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +231,8 @@ def _decision(call: CallName, payload: _Payload) -> CallDecision:
     if payload.settlement is not None:
         is_again = payload.settlement == "again"
         return CallDecision(call, is_again, payload.result, settlement=payload.settlement)
+    if "answer" in payload.model_fields_set:
+        return CallDecision(call, approve=True, answer=to_json(payload.answer).decode())
     return CallDecision(call, bool(payload.approved), payload.reason, payload.edited_args)
 
 
@@ -219,8 +242,13 @@ def _payload(index: int, value: object) -> _Payload:
         payload = _Payload.model_validate(value)
     except ValidationError as error:
         raise _invalid(where, explain(error)) from None
-    if (payload.approved is None) == (payload.settlement is None):
-        raise _invalid(where, "it has either approved or, for an unknown outcome, settlement")
+    is_answer = "answer" in payload.model_fields_set
+    if [payload.approved is not None, payload.settlement is not None, is_answer].count(True) != 1:
+        raise _invalid(
+            where,
+            "it has either approved or, for an unknown outcome, settlement, or for a question,"
+            " answer",
+        )
     if payload.edited_args is not None and not payload.approved:
         raise _invalid(f"{where}/editedArgs", "arguments are for a call that is approved")
     return payload

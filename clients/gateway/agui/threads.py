@@ -157,6 +157,10 @@ async def _decide(client: AgentClient, answer: CallDecision, by: str) -> None:
         await client.turn(call.turn_id).settle(
             call.call_id, answer.settlement, answer.reason, token=call.token, by=by
         )
+    elif answer.answer is not None:
+        await client.turn(call.turn_id).answer(
+            call.call_id, from_json(answer.answer), token=call.token, by=by
+        )
     elif answer.approve:
         await client.turn(call.turn_id).approve(
             call.call_id,
@@ -177,5 +181,11 @@ async def _was_decided(client: AgentClient, answer: CallDecision) -> bool:
 
 def _is_same(decision: Decision, answer: CallDecision) -> bool:
     arguments = None if decision.arguments is None else from_json(decision.arguments)
-    decided = decision.call_id, decision.approve, arguments, decision.settlement
-    return decided == (answer.call.call_id, answer.approve, answer.arguments, answer.settlement)
+    decided = decision.call_id, decision.approve, arguments, decision.settlement, decision.answer
+    return decided == (
+        answer.call.call_id,
+        answer.approve,
+        answer.arguments,
+        answer.settlement,
+        answer.answer,
+    )

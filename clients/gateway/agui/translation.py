@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ag_ui.core import (
     PROTOCOL_VERSION,
@@ -303,7 +304,7 @@ class Translation:
             reason="tool_call" if is_own else "confirmation",
             message=_question(call),
             tool_call_id=call.call_id if is_own else None,
-            response_schema=run_input.SETTLEMENT if call.is_unknown else run_input.RESPONSE,
+            response_schema=_response_schema(call),
             expires_at=call.expires_at.isoformat(),
             subagent_run_id=child,
             metadata={
@@ -364,7 +365,15 @@ def _name(step: int) -> str:
     return f"step {step}"
 
 
+def _response_schema(call: PendingApproval) -> dict[str, Any]:
+    if call.question is not None:
+        return run_input.answer_to(call.question)
+    return run_input.SETTLEMENT if call.is_unknown else run_input.RESPONSE
+
+
 def _question(call: PendingApproval) -> str:
+    if call.question is not None:
+        return f"The model asks, by {call.tool}: {call.question.text}"
     if call.is_unknown:
         return f"The call of {call.tool} was made, and its outcome is unknown: {call.reason}"
     return call.reason or f"The call of {call.tool} needs approval."

@@ -17,14 +17,17 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.server.session import ServerSession
 from mcp_types import ClientCapabilities
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic_core import to_json
 
 from perdure import errors, limits, validation
+from perdure.clients.gateway.mcp.forms import Filled, form_of
 from perdure.clients.gateway.mcp.served import Permission, Served
 from perdure.text import arguments_exactly, arguments_in_brief, money, one_line, quoted, word
 from perdure.turn.approvals import check_kind
 from perdure.values.approvals import PendingApproval, Settlement
 from perdure.values.budgets import Budget
+from perdure.values.moments import in_words
 
 Ctx = Context[Served, Any]
 
@@ -99,11 +102,14 @@ class Consent(BaseModel):
     approve: bool = Field(title="Yes", description="Off: nothing is done.")
 
 
+_NOT_ASKED = Filled()
+
+
 async def ask_to_run(turn: str, call_id: str, digest: str, ctx: Ctx) -> Consent | Elicit[Consent]:
     """Ask the user whether a call may run."""
     with serving(ctx, "decide") as served:
         pending = await served.waiting(turn, call_id, digest)
-        check_kind(pending, is_settled=False)
+        check_kind(pending, "approval")
     return _ask(ctx, question_of(served.own(turn), pending))
 
 
@@ -113,7 +119,7 @@ async def ask_to_settle(
     """Ask the user whether this is what became of a call whose outcome is unknown."""
     with serving(ctx, "decide") as served:
         pending = await served.waiting(turn, call_id, digest, to_settle=True)
-        check_kind(pending, is_settled=True)
+        check_kind(pending, "outcome")
     said = f", with the result {quoted(result)}" if result else ""
     return _ask(ctx, f"{question_of(served.own(turn), pending)} {_SETTLED[settlement]}{said}?")
 
@@ -126,6 +132,8 @@ def question_of(turn: str, pending: PendingApproval) -> str:
         arguments = arguments_in_brief(pending.arguments)
         more = " (cut; `perdure approvals` with the turn's id shows all)"
     why = f" {quoted(pending.reason)}." if pending.reason else ""
+    if pending.question is not None:
+        return f"{_asks(turn, pending)} {quoted(pending.question.text)}"
     if pending.is_unknown:
         return (
             f"Turn {quoted(turn)} has called {word(pending.tool)} with {arguments}{more}, and the"
@@ -135,6 +143,16 @@ def question_of(turn: str, pending: PendingApproval) -> str:
         f"Turn {quoted(turn)} wants to call {word(pending.tool)} with {arguments}{more}.{why} Let"
         " it run?"
     )
+
+
+async def ask_to_answer(turn: str, call_id: str, digest: str, ctx: Ctx) -> Filled | Elicit[Filled]:
+    """Ask the user what the model of a turn asks, unless the client cannot ask its user."""
+    with serving(ctx, "decide") as served:
+        pending = await served.waiting(turn, call_id, digest)
+        check_kind(pending, "question")
+    if not can_ask(ctx.client_capabilities):
+        return _NOT_ASKED
+    return Elicit(question_of(served.own(turn), pending), form_of(pending).model)
 
 
 async def ask_to_add(turn: str, more: More, ctx: Ctx) -> Consent | Elicit[Consent]:
@@ -157,6 +175,7 @@ async def ask_to_resume(turn: str, ctx: Ctx) -> Consent | Elicit[Consent]:
 
 
 LetsResume = Annotated[ElicitationResult[Consent], Resolve(ask_to_resume)]
+Answers = Annotated[ElicitationResult[Filled], Resolve(ask_to_answer)]
 LetsRun = Annotated[ElicitationResult[Consent], Resolve(ask_to_run)]
 LetsSettle = Annotated[ElicitationResult[Consent], Resolve(ask_to_settle)]
 LetsSpend = Annotated[ElicitationResult[Consent], Resolve(ask_to_add)]
@@ -170,6 +189,32 @@ def require(consent: ElicitationResult[Consent], otherwise: str) -> None:
     """
     if not (isinstance(consent, AcceptedElicitation) and consent.data.approve):
         raise ToolError(otherwise)
+
+
+def _asks(turn: str, pending: PendingApproval) -> str:
+    """Return who asks, and what holds if nobody answers. The question itself follows."""
+    asks = f"The model of turn {quoted(turn)} asks you, by the tool {word(pending.tool)}."
+    if pending.question is None or pending.question.default is None:
+        return asks
+    default = arguments_exactly(to_json(pending.question.default).decode())
+    return f"{asks} Without an answer by {in_words(pending.expires_at)}, it takes {default}."
+
+
+def answer_in(
+    filled: ElicitationResult[Filled], pending: PendingApproval, otherwise: JsonValue
+) -> JsonValue:
+    """Return the answer of the user, or `otherwise` if the client cannot ask its user.
+
+    Raises:
+        ToolError: The user did not answer, or the client gave no answer.
+    """
+    if not isinstance(filled, AcceptedElicitation):
+        raise ToolError("the user did not answer; the question waits on. deny_call declines it")
+    if filled.data is not _NOT_ASKED:
+        return form_of(pending).answer_in(filled.data.content)
+    if otherwise is None:
+        raise ToolError("ask the user, and give the answer in `answer`")
+    return otherwise
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.request_state import RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, ToolAnnotations
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.mcp.options import (
@@ -25,12 +25,14 @@ from perdure.clients.gateway.mcp.options import (
     limits_in,
 )
 from perdure.clients.gateway.mcp.questions import (
+    Answers,
     Ctx,
     LetsResume,
     LetsRun,
     LetsSettle,
     LetsSpend,
     More,
+    answer_in,
     require,
     serving,
     who,
@@ -137,6 +139,7 @@ def define(
         server.tool(annotations=_DECIDES)(approve_call)
         server.tool(annotations=_DECIDES)(deny_call)
         server.tool(annotations=_DECIDES)(settle_call)
+        server.tool(annotations=_DECIDES)(answer_call)
     return server
 
 
@@ -167,7 +170,8 @@ def _instructions(agents: Sequence[str], approvals: bool) -> str:
     to_decide = (
         " A turn that is waiting has waiting_calls that a person decides about: show the user the"
         " tool and its arguments first. One with is_unknown was made, and nobody knows whether it"
-        " took effect: the user says so, for settle_call."
+        " took effect: the user says so, for settle_call. One with is_question is a question to"
+        " the user, for answer_call."
     )
     return introduction + to_decide if approvals else introduction
 
@@ -373,4 +377,32 @@ async def settle_call(
         handle, _ = await served.turn(turn)
         pending = await served.waiting(turn, call_id, digest, to_settle=True)
         await handle.settle(pending, settlement, result, by=who(served, ctx.session))
+        return await served.look(handle)
+
+
+async def answer_call(
+    turn: TurnId,
+    call_id: CallId,
+    digest: Digest,
+    filled: Answers,
+    ctx: Ctx,
+    answer: Annotated[
+        JsonValue,
+        Field(
+            description=(
+                "What the user answers: one of the options, a text, or an object that fits the"
+                " form. It is left out if this client shows the question to the user itself."
+            )
+        ),
+    ] = None,
+) -> TurnView:
+    """Answer a waiting call with is_question: the agent of the turn asks the user.
+
+    The answer is the user's own: never make one up. deny_call declines to answer.
+    """
+    with serving(ctx, "decide") as served:
+        pending = await served.waiting(turn, call_id, digest)
+        handle, _ = await served.turn(turn)
+        given = answer_in(filled, pending, answer)
+        await handle.answer(pending, given, by=who(served, ctx.session))
         return await served.look(handle)

@@ -37,6 +37,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors, limits
+from perdure.clients.gateway.mcp.forms import Filled, form_of
 from perdure.clients.gateway.mcp.questions import can_ask, question_of, who
 from perdure.clients.gateway.mcp.served import Served
 from perdure.clients.gateway.mcp.turn_view import view
@@ -91,6 +92,9 @@ class Account(BaseModel):
     )
     result: str = Field("", description="The result, such as a number; the agent reads it.")
 
+
+UserAnswer = Verdict | Account | Filled
+"""What the user says: about a call that waits for approval, one that was made, or a question."""
 
 _ACCOUNT = render_elicitation_schema(Account)
 _VERDICT = render_elicitation_schema(Verdict)
@@ -301,12 +305,18 @@ def _question(turn_id: str, call: PendingApproval) -> Json:
         "params": {
             "mode": "form",
             "message": question_of(turn_id, call),
-            "requestedSchema": _ACCOUNT if call.is_unknown else _VERDICT,
+            "requestedSchema": _schema(call),
         },
     }
 
 
-def _answer(key: str, call: PendingApproval, response: JsonValue) -> Verdict | Account | None:
+def _schema(call: PendingApproval) -> Json:
+    if call.question is not None:
+        return form_of(call).schema
+    return _ACCOUNT if call.is_unknown else _VERDICT
+
+
+def _answer(key: str, call: PendingApproval, response: JsonValue) -> UserAnswer | None:
     """Return the user's decision about a call; None if the question was dismissed.
 
     Raises:
@@ -315,6 +325,8 @@ def _answer(key: str, call: PendingApproval, response: JsonValue) -> Verdict | A
     try:
         answer = ElicitResult.model_validate(response)
         match answer.action:
+            case "accept" if call.question is not None:
+                return Filled.model_validate(answer.content or {})
             case "accept" if call.is_unknown:
                 return Account.model_validate(answer.content or {})
             case "accept":
@@ -328,9 +340,7 @@ def _answer(key: str, call: PendingApproval, response: JsonValue) -> Verdict | A
         raise MCPError(INVALID_PARAMS, f"the response to {key} is not valid: {reason}") from None
 
 
-async def _decide(
-    ctx: Ctx, wait: tuple[str, PendingApproval], answer: Verdict | Account | None
-) -> None:
+async def _decide(ctx: Ctx, wait: tuple[str, PendingApproval], answer: UserAnswer | None) -> None:
     """Record a decision. One that comes too late is ignored, as the extension asks for."""
     if answer is None:
         return
@@ -338,7 +348,9 @@ async def _decide(
     served = ctx.lifespan_context
     turn, by = served.client.turn(turn_id), who(served, ctx.session)
     with contextlib.suppress(errors.ApprovalConflictError, errors.TurnOverError):
-        if isinstance(answer, Account):
+        if isinstance(answer, Filled):
+            await turn.answer(call, form_of(call).answer_in(answer.content), by=by)
+        elif isinstance(answer, Account):
             await turn.settle(call, answer.settlement, answer.result, by=by)
         elif answer.approve:
             await turn.approve(call, reason=answer.reason, by=by)

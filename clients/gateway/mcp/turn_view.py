@@ -9,6 +9,7 @@ from perdure.base import Value
 from perdure.clients.turns.status import TurnStatus
 from perdure.turn.waiting import PEOPLE
 from perdure.values import states
+from perdure.values.questions import Question
 from perdure.values.reports import Outcome
 
 
@@ -19,7 +20,8 @@ class PendingCall(Value):
     `call_id`, by its earlier name. `arguments` is JSON text, whole. `reason` is set where a person
     is asked because a deploy has changed the tool since the call was let run, and says what
     changed. With `is_unknown`, the call was made, and a person has to say what became of it;
-    `reason` tells what is known.
+    `reason` tells what is known. With `is_question`, the model of the turn asks a person, and
+    `question` has the text, the `options` or the JSON schema of a `form`, and the `default`.
     """
 
     call_id: str
@@ -30,6 +32,8 @@ class PendingCall(Value):
     expires_at: datetime
     reason: str = ""
     is_unknown: bool = False
+    is_question: bool = False
+    question: Question | None = None
 
 
 class TurnView(Value):
@@ -92,6 +96,8 @@ def view(status: TurnStatus) -> TurnView:
                 expires_at=wait.expires_at,
                 reason=wait.reason,
                 is_unknown=wait.is_unknown,
+                is_question=wait.is_question,
+                question=wait.question,
             )
             for wait in calls
         ),

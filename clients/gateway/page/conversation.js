@@ -13,8 +13,15 @@ const SETTLED = {
 /** What a person decided, in words. */
 function verdictOf(event) {
   if (event.settlement) return SETTLED[event.settlement];
+  if (event.is_answer) return "answered";
   if (!event.approve) return "denied";
   return event.arguments ? "approved with other arguments" : "approved";
+}
+
+/** What a call waits for, in words. */
+function waitOf(call) {
+  if (call.is_question) return "asks a person";
+  return call.is_unknown ? "outcome unknown" : "waits for approval";
 }
 
 /** Adds events to an element, in the order in which they come. */
@@ -274,7 +281,7 @@ const SHOWN = {
   },
   wait_began(event) {
     for (const one of event.pending ?? [])
-      this.tool(one).set(one.is_unknown ? "outcome unknown" : "waits for approval", "wait");
+      this.tool(one).set(waitOf(one), "wait");
     for (const one of event.calls ?? []) this.tool(one).set(untilOf(event), "wait");
     this.note(event, `Waits for ${event.waits_for}`, event.message ? `: ${event.message}` : "");
   },

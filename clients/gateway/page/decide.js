@@ -6,6 +6,7 @@ import { announce, fill, h } from "./dom.js";
 import { problem } from "./dialogs.js";
 import { ago, indented, isJson, until } from "./format.js";
 import { json, turnLink } from "./parts.js";
+import { question } from "./question.js";
 
 /**
  * The card of a call. `onDone` is called after a decision. A call of unknown outcome of a turn that
@@ -30,7 +31,11 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
         "h3",
         null,
         h("code", null, call.tool),
-        call.is_unknown ? " was made, and its outcome is unknown" : " waits for approval",
+        call.is_question
+          ? " asks you"
+          : call.is_unknown
+            ? " was made, and its outcome is unknown"
+            : " waits for approval",
       ),
       h(
         "span.small.muted",
@@ -48,6 +53,20 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
   let edited = null;
   const view = () => {
     edited = null;
+    if (call.question) {
+      const asked = question(call.question, (answer) => send("answer", null, answer));
+      const declines = h(
+        "div.buttons",
+        null,
+        h("button.danger", { type: "button", onclick: () => send("deny") }, "Decline"),
+      );
+      fill(
+        body,
+        asked.shown,
+        may("decide") ? [asked.fields, h("div.field", null, reason), declines] : refusal(),
+      );
+      return;
+    }
     fill(
       body,
       json(call.arguments),
@@ -89,7 +108,7 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
     fill(body, edited, h("p.small", null, back), h("div.field", null, reason), buttons());
     edited.focus();
   };
-  const send = async (what, settlement) => {
+  const send = async (what, settlement, answer) => {
     fill(trouble);
     if (what === "approve" && edited && !isObject(edited.value)) {
       fill(
@@ -104,7 +123,7 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
     try {
       await post(
         path("turns", turnId, what),
-        bodyOf(call, reason.value.trim(), { edited: edited?.value, settlement, what }),
+        bodyOf(call, reason.value.trim(), { edited: edited?.value, settlement, answer, what }),
       );
       const [mark, word] = SAID[settlement ?? what];
       announce(`${call.tool}: ${word}`);
@@ -122,14 +141,16 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
 const SAID = {
   approve: ["✓", "approved"],
   deny: ["⊘", "denied"],
+  answer: ["✓", "answered"],
   done: ["✓", "it took effect"],
   absent: ["⊘", "it did not take effect"],
   again: ["↻", "it is made again"],
 };
 
 /** The body of a decision. Edited arguments are sent as written, so no number is rounded. */
-function bodyOf(call, text, { edited, settlement, what }) {
+function bodyOf(call, text, { edited, settlement, answer, what }) {
   const named = { call_id: call.call_id, token: call.token };
+  if (what === "answer") return `${JSON.stringify(named).slice(0, -1)},"answer":${answer}}`;
   if (settlement) return JSON.stringify({ ...named, settlement, result: text });
   const plain = JSON.stringify({ ...named, reason: text });
   return what === "approve" && edited ? `${plain.slice(0, -1)},"arguments":${edited}}` : plain;
@@ -140,7 +161,7 @@ function isObject(text) {
 }
 
 function setDisabled(card, value) {
-  for (const one of card.querySelectorAll("button, textarea, input")) one.disabled = value;
+  for (const one of card.querySelectorAll("button, textarea, input, select")) one.disabled = value;
 }
 
 /** The turn of a call, for a list of calls of many turns. */

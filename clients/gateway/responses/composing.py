@@ -215,6 +215,7 @@ class Composer:
                 arguments=approval.arguments,
                 is_unknown=approval.is_unknown,
                 reason=approval.reason if approval.is_unknown else "",
+                question=approval.question,
             )
             index = len(self._items)
             yield self._added(item)

@@ -188,7 +188,9 @@ async def _decided(call: Call, previous: str | None, approvals: tuple[Approval, 
         raise bad("previous_response_id", "a decision needs the id of the response that waits")
     turn, by = call.client.turn(call.caller.own(previous)), call.caller.subject
     for approval in approvals:
-        if approval.approve:
+        if approval.is_answer:
+            await turn.answer(approval.call_id, approval.answer, token=approval.token, by=by)
+        elif approval.approve:
             await turn.approve(
                 approval.call_id, token=approval.token, reason=approval.reason, by=by
             )

@@ -24,12 +24,17 @@ Input = str | Sequence[dict[str, JsonValue]]
 
 
 class Approval(NamedTuple):
-    """A decision about a call that waits, which its token identifies."""
+    """A decision about a call that waits, which its token identifies.
+
+    With `is_answer`, it has the `answer` to a question.
+    """
 
     call_id: str
     token: str
     approve: bool
     reason: str
+    is_answer: bool = False
+    answer: JsonValue = None
 
 
 class InputMessages(NamedTuple):
@@ -87,7 +92,14 @@ def _approval(item: dict[str, JsonValue], index: int) -> Approval:
             call_id, _, token = request.removeprefix(APPROVAL).rpartition(":")
             if request.startswith(APPROVAL) and call_id:
                 reason = item.get("reason")
-                return Approval(call_id, token, approve, reason if isinstance(reason, str) else "")
+                return Approval(
+                    call_id,
+                    token,
+                    approve,
+                    reason if isinstance(reason, str) else "",
+                    is_answer=approve and "answer" in item,
+                    answer=item.get("answer"),
+                )
     raise bad(
         f"input[{index}]",
         "a decision has the approval_request_id of an item of type"

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from perdure.base import Value
+from perdure.values.questions import Question
 
 SERVER = "perdure"
 """The label of the server that runs the tools: the agent's own, not the client."""
@@ -62,7 +63,9 @@ class ApprovalRequest(Value):
     """A call that waits for a person.
 
     With `is_unknown`, a field that the API does not have, it was made, and its outcome is unknown:
-    it is not approved, and a denial leaves it unknown. `reason` tells what is known.
+    it is not approved, and a denial leaves it unknown. `reason` tells what is known. With
+    `question`, another one, the model asks a person: the response to the request has `approve` as
+    true and the `answer`, or declines.
     """
 
     type: Literal["mcp_approval_request"] = "mcp_approval_request"
@@ -72,6 +75,7 @@ class ApprovalRequest(Value):
     arguments: str
     is_unknown: bool = Field(default=False, exclude_if=not_)
     reason: str = Field(default="", exclude_if=not_)
+    question: Question | None = Field(default=None, exclude_if=not_)
 
 
 Item = OutputMessage | ToolCallItem | ApprovalRequest

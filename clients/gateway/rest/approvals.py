@@ -58,6 +58,22 @@ class SettleCall(Body):
     result: str = ""
 
 
+class AnswerCall(Body):
+    """The answer of a person to a question of a model.
+
+    Attributes:
+        call_id: The call's id. In the `waits` of the status, `is_question` of the call is true, and
+            `question` has the text, the `options` or the JSON schema of a `form`, and the
+            `default`.
+        token: The call's token, from there: only the question that was shown is answered.
+        answer: One of the options, a text, or an object that fits the schema.
+    """
+
+    call_id: str
+    token: str
+    answer: JsonValue
+
+
 class WaitingCall(Value):
     """A call that waits for a person, and its turn."""
 
@@ -109,4 +125,12 @@ async def settle_call(call: Call, body: SettleCall) -> None:
     """Say what became of a call whose outcome is unknown, also if its turn is over."""
     await call.client.turn(call.id).settle(
         body.call_id, body.settlement, body.result, token=body.token, by=call.caller.subject
+    )
+
+
+@operation("POST", "/v1/turns/{id:path}/answer", may="decide")
+async def answer_call(call: Call, body: AnswerCall) -> None:
+    """Answer a question that a model asks; to deny its call is to decline."""
+    await call.client.turn(call.id).answer(
+        body.call_id, body.answer, token=body.token, by=call.caller.subject
     )

@@ -14,9 +14,10 @@ from perdure.agents.delegates import Delegate
 from perdure.agents.handoffs import Handoff
 from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrail, Timeout
 from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
+from perdure.agents.questions import asking
 from perdure.agents.tools import Tool, tool
 from perdure.session.wire import SessionRequest
-from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.choices import BESIDE, Choices
 from perdure.testing.simulation.payments import TOOLS
 from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL, WAITS
 from perdure.turn.wire import TurnRequest
@@ -24,6 +25,9 @@ from perdure.values.budgets import Budget
 from perdure.values.options import RequestOptions
 from perdure.values.reports import AgentReport
 from perdure.values.tasks import Task
+
+ASKS = "questions"
+"""The sequence of which agents can ask."""
 
 NAMES = ("first", "second", "third")
 
@@ -89,6 +93,9 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
         description=f"the {name} one",
         instructions="Do it.",
         tools=[write, look, send, *_some_tools(choices)],
+        toolboxes=[asking(expires=timedelta(seconds=60))]
+        if choices.happens(4, beside=ASKS)
+        else (),
         max_iterations=choices.pick((25, 25, 3, 6)),
         budget=some_budget(choices, times=_times(choices, bool(others))),
         on_exhausted=on_exhausted,
@@ -107,7 +114,7 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
 
 def _some_tools(choices: Choices) -> tuple[Tool[..., Any], ...]:
     """Return tools whose effects have keys, and tools that wait; often none."""
-    with_keys = TOOLS if choices.below(3, beside=True) == 2 else ()
+    with_keys = TOOLS if choices.below(3, beside=BESIDE) == 2 else ()
     return (*with_keys, *(WAITS if choices.has_waits else ()))
 
 
@@ -166,7 +173,7 @@ def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
 
 def some_url(choices: Choices) -> str | None:
     """Return the URL of a webhook, which the worker may refuse; mostly none."""
-    return (*(None,) * 9, URL, URL, REFUSED_URL)[choices.below(12, beside=True)]
+    return (*(None,) * 9, URL, URL, REFUSED_URL)[choices.below(12, beside=BESIDE)]
 
 
 def has_no_canary(report: AgentReport) -> bool:

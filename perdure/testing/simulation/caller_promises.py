@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+
+from pydantic_core import from_json
+
 from perdure.session.wire import SessionRequest
 from perdure.temporal.names import SESSION, TURN
 from perdure.testing.simulation.observations import Simulated, agents_named, sessions
@@ -9,8 +13,11 @@ from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.turn.wire import TurnRequest
 from perdure.values.approvals import Decision
+from perdure.values.messages import ToolOutcome, ToolResult
 
 PROMISE = "limits of the caller hold"
+ANSWERS = "answers are of people"
+ASK = "ask"
 
 
 def definition_is_pinned(simulated: Simulated) -> None:
@@ -39,6 +46,44 @@ def limits_of_the_caller_hold(simulated: Simulated) -> None:
         _check_approvals(simulated, request)
         _check_budgets(simulated, request)
     _check_named(simulated)
+
+
+def answers_are_of_people(simulated: Simulated) -> None:
+    """An answer to a question is that of one person, as the person gave it, and counts once.
+
+    Nobody is asked what cannot be asked, and what does not fit is never an answer. Without an
+    answer, the result is the default of the question, or says that there is none.
+    """
+    given: dict[tuple[str, str], set[str]] = {}
+    for one in simulated.people.sent:
+        if isinstance(one.content, Decision) and one.content.answer is not None:
+            place = one.workflow_id, one.content.call_id
+            given.setdefault(place, set()).add(f"{one.content.by}: {one.content.answer}")
+    for run in simulated.server.runs:
+        for step in run.read.steps:
+            for result in step.results:
+                if result.name == ASK and result.outcome is ToolOutcome.DONE:
+                    _check_answer(run, result, step.decisions, given)
+
+
+def _check_answer(
+    run: SimulatedRun,
+    result: ToolResult,
+    decisions: Sequence[Decision],
+    given: Mapping[tuple[str, str], Collection[str]],
+) -> None:
+    answers = [one for one in decisions if one.call_id == result.call_id and one.answer is not None]
+    if not answers and "so this is the default" in result.content:
+        return
+    if len(answers) != 1:
+        message = f"{result.call_id} has {len(answers)} answers, and reads {result.content}"
+        raise BrokenError(ANSWERS, message, run)
+    [answer] = answers
+    sent = f"{answer.by}: {answer.answer}"
+    if sent not in given.get((run.id, result.call_id), ()):
+        raise BrokenError(ANSWERS, f"nobody has said {sent} about {result.call_id}", run)
+    if from_json(answer.answer or "null") in ("", 5, {"n": "one"}):
+        raise BrokenError(ANSWERS, f"{answer.answer} is no answer to {result.call_id}", run)
 
 
 def _check_effects(simulated: Simulated, request: TurnRequest | SessionRequest) -> None:

@@ -14,6 +14,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+BESIDE = "beside"
+"""The first sequence of numbers beside the others, which several features share."""
+
 
 class Choices:
     """Choices drawn from a seed, or replayed from a list, after which all are 0.
@@ -26,7 +29,7 @@ class Choices:
         self.made: list[int] = []
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - it has to be repeatable
-        self._random_beside = random.Random(f"{seed} beside")  # noqa: S311
+        self._beside: dict[str, random.Random] = {}
         self._random_waits = random.Random(f"{seed} waits")  # noqa: S311
         self._replayed = replayed
 
@@ -47,13 +50,19 @@ class Choices:
         """Return a number from 0 to `count` - 1 for a wait or an event."""
         return self._make(count, self._random_waits)
 
-    def below(self, count: int, *, beside: bool = False) -> int:
+    def below(self, count: int, *, beside: str = "") -> int:
         """Return a number from 0 to `count` - 1.
 
-        A number that is drawn `beside` the others changes none of them, so something new can be
-        added to the seeds that there are.
+        A number that is drawn `beside` the others, in a sequence of that name, changes none of
+        them, so something new can be added to the seeds that there are.
         """
-        return self._make(count, self._random_beside if beside else self._random)
+        return self._make(count, self._sequence(beside) if beside else self._random)
+
+    def _sequence(self, name: str) -> random.Random:
+        """Return the random numbers of a name."""
+        if name not in self._beside:
+            self._beside[name] = random.Random(f"{self._seed} {name}")  # noqa: S311
+        return self._beside[name]
 
     def _make(self, count: int, drawn: random.Random) -> int:
         """Return the next choice, and note it."""
@@ -66,10 +75,10 @@ class Choices:
         self.made.append(made)
         return made
 
-    def pick(self, options: Sequence[T]) -> T:
+    def pick(self, options: Sequence[T], *, beside: str = "") -> T:
         """Return one of the options; the first is that with which the least happens."""
-        return options[self.below(len(options))]
+        return options[self.below(len(options), beside=beside)]
 
-    def happens(self, one_in: int) -> bool:
+    def happens(self, one_in: int, *, beside: str = "") -> bool:
         """Return whether something happens that happens once in so many times."""
-        return self.below(one_in) == one_in - 1
+        return self.below(one_in, beside=beside) == one_in - 1

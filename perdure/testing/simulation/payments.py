@@ -12,7 +12,7 @@ from datetime import timedelta
 from temporalio.exceptions import ApplicationError
 
 from perdure.agents.tools import tool
-from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.choices import BESIDE, Choices
 from perdure.testing.simulation.server.runs import Activity
 from perdure.turn.effect_values import Verification
 from perdure.turn.wire import ToolOutput
@@ -65,7 +65,7 @@ class Payments:
 
     def make(self, activity: Activity, key: str) -> ToolOutput:
         """Return the result of a call, which may have no answer."""
-        fate = self._choices.below(8, beside=True)
+        fate = self._choices.below(8, beside=BESIDE)
         if fate == 6:
             return ToolOutput(content="declined", is_error=True)
         self.ledger.append(Payment(activity, key))
@@ -79,7 +79,7 @@ class Payments:
         Raises:
             ApplicationError: The service is away.
         """
-        fate = self._choices.below(9, beside=True)
+        fate = self._choices.below(9, beside=BESIDE)
         if fate == 7:
             raise ApplicationError("away")
         if fate == 8:

@@ -19,7 +19,7 @@ from perdure.testing.simulation.server.runs import SimulatedRun, Update, UpdateR
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.turn import call_waits
 from perdure.turn.wire import Emit, Steer
-from perdure.values.approvals import Decision
+from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import BudgetUpdate
 
 PATIENCE = 60
@@ -185,6 +185,9 @@ class People:
     def _decide(self, run: SimulatedRun) -> None:
         waiting = run.read.waiting
         for approval in waiting.pending if waiting else ():
+            if approval.is_question:
+                self._answer(run, approval)
+                continue
             says = self._choices.pick(
                 ("approve", "approve", "approve", "deny", "edit", "wrong", "-")
             )
@@ -195,6 +198,24 @@ class People:
                 digest="another" if says == "wrong" else approval.digest,
                 approve=says != "deny",
                 arguments="{}" if says == "edit" else None,
+            )
+            self._send(run, DECIDE, decision)
+
+    def _answer(self, run: SimulatedRun, question: PendingApproval) -> None:
+        """Answer a question: rightly, twice, wrongly, or as if it were no question."""
+        says = self._choices.pick(("right", "right", "twice", "wrong", "deny", "approve", "-"))
+        answers = {
+            "right": ['"red"', '{"n": 1}'],
+            "twice": ['"red"', '"green"', '{"n": 1}', '{"n": 2}'],
+            "wrong": ['""', '{"n": "one"}', "5"],
+        }
+        for answer in answers.get(says, [None] if says != "-" else []):
+            decision = Decision(
+                call_id=question.call_id,
+                digest=question.digest,
+                approve=says != "deny",
+                answer=answer,
+                by=f"person {len(self.sent)}",
             )
             self._send(run, DECIDE, decision)
 

@@ -229,6 +229,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     effects_at_most_once,
     caller_promises.definition_is_pinned,
     caller_promises.limits_of_the_caller_hold,
+    caller_promises.answers_are_of_people,
     messages_once_in_order,
     session_promises.messages_once_in_order,
     refused_text_leaves_by_no_door,

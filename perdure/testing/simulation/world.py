@@ -18,7 +18,7 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.agents.waiting import wait_tools
 from perdure.delivery.webhook import Notification, WebhookMessage
 from perdure.errors import PerdureError
-from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.choices import BESIDE, Choices
 from perdure.testing.simulation.payments import Payments
 from perdure.testing.simulation.server.runs import Activity
 from perdure.turn.effect_values import Verification
@@ -59,6 +59,14 @@ _WAITS = {
 }
 
 _ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
+_FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+_QUESTIONS = (
+    '{"question": "which?"}',
+    '{"question": "which?", "options": ["red", "green"], "default": "green"}',
+    json.dumps({"question": "how many?", "schema": _FORM}),
+    '{"question": "which?", "expires_minutes": 0.05, "default": "red"}',
+    '{"question": "which?", "options": ["red"], "default": "blue"}',
+)
 _STATUSES = (200, 204, 200, 500, 429, 500, 503, 404, 410, 302)
 """The statuses with which receivers of webhooks answer."""
 _FAILURES: tuple[Callable[[], PerdureError], ...] = (
@@ -261,7 +269,7 @@ class SimulatedWorld:
 
         With the last answer of a turn, which may call nothing, its guardrail sees them.
         """
-        if self._choices.below(2, beside=True) == 0:
+        if self._choices.below(2, beside=BESIDE) == 0:
             return ()
         key = parse_key(activity.key)
         if isinstance(key, ModelKey) and key.is_last:
@@ -276,9 +284,12 @@ class SimulatedWorld:
         name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))
         if agent.tool("pay") is not None:
             names = (name, name, "pay", "pay", "order", "mail")
-            name = names[self._choices.below(len(names), beside=True)]
+            name = names[self._choices.below(len(names), beside=BESIDE)]
         call_id = self._choices.pick(("", "", "", "c1", "call_1_1"))
-        return ToolCall(id=call_id, name=name, arguments=self._choices.pick(_ARGUMENTS))
+        arguments = self._choices.pick(_ARGUMENTS)
+        if agent.tool("ask") is not None and self._choices.happens(2, beside="asks"):
+            name, arguments = "ask", self._choices.pick(_QUESTIONS, beside="asks")
+        return ToolCall(id=call_id, name=name, arguments=arguments)
 
     def _to_others(self, agent: AgentDefinition) -> ToolCall:
         if agent.handoffs and self._choices.happens(2):

@@ -275,6 +275,7 @@ async def test_tenant_and_permissions_are_those_of_the_gateway(runtime: Runtime)
             "approve_call": named,
             "deny_call": named,
             "settle_call": {**named, "settlement": "done"},
+            "answer_call": {**named, "answer": "yes"},
         }
         starts: dict[str, Any] = {"agent": "desk", "task": "one", "id": "m44-two"}
         async with (

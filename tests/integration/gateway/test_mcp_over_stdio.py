@@ -448,6 +448,7 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
                 "approve_call": one,
                 "deny_call": one,
                 "settle_call": {**one, "settlement": "done"},
+                "answer_call": {**one, "answer": "yes"},
             }.items()
         ]
         started = await use(client, "start_turn", agent="clerk", task="go")
@@ -466,7 +467,7 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
                 )
             }
         ]
-        * 6
+        * 7
     )
     assert started == {"error": "UNKNOWN_AGENT: this server offers other, and no agent 'clerk'"}
 
@@ -480,13 +481,13 @@ async def test_tools_that_decide_are_announced_as_such() -> None:
 
     assert {name for name, hint in hints.items() if hint is None or not hint.read_only_hint} == {
         "start_turn", "steer_turn", "cancel_turn", "add_budget", "approve_call", "deny_call",
-        "settle_call", "resume_turn",
+        "settle_call", "answer_call", "resume_turn",
     }  # fmt: skip
     assert {
         name
         for name, hint in hints.items()
         if hint and hint.destructive_hint and not hint.idempotent_hint
-    } == {"add_budget", "approve_call", "deny_call", "settle_call", "resume_turn"}
+    } == {"add_budget", "approve_call", "deny_call", "settle_call", "answer_call", "resume_turn"}
 
 
 @pytest.mark.accepts("H143")

@@ -20,6 +20,7 @@ from perdure.events import Decided, TurnStarted
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
 from perdure.testing import ByTask, ScriptedModel, call, calls, says, slowly
+from perdure.toolboxes import asking
 from perdure.turn.wire import TurnRequest
 from perdure.values.tasks import Task
 from perdure.worker import AgentWorker
@@ -192,6 +193,62 @@ async def test_call_of_unknown_outcome_is_settled_by_a_click(
     [result] = report.steps[0].results
     assert "it has taken effect: payment 7" in result.content
     assert watched.said == []
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("J11")
+async def test_questions_are_answered_by_clicks(runtime: Runtime, chromium: Browser) -> None:
+    """Options are buttons, a schema is a form, and what it does not show is JSON."""
+    form = {
+        "type": "object",
+        "properties": {
+            "euros": {"type": "integer", "minimum": 1},
+            "urgent": {"type": "boolean"},
+            "kind": {"enum": ["new", "known"]},
+            "note": {"type": "string"},
+            "lines": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["euros"],
+    }
+    clerk = Agent(name="clerk", model="main", toolboxes=[asking()])
+    model = ScriptedModel(
+        calls(call("ask", question="Which <b>one</b>?", options=["<i>red</i>", "green"])),
+        calls(call("ask", question="How much?", schema=form)),
+        calls(call("ask", question="Why?")),
+        calls(call("ask", question="Who?")),
+        says("Done."),
+    )
+    async with page_of(runtime, chromium, model, clerk) as (client, _, watched):
+        page = watched.page
+        turn = await client.start("clerk", "ask", id="page-ask")
+        await show(page, "turns", turn.id)
+        await page.locator(CARD).get_by_text("Which <b>one</b>?").wait_for()
+        await press(page, "<i>red</i>")
+        await page.locator(CARD).get_by_text("How much?").wait_for()
+        await page.get_by_label("euros").fill("0")
+        await press(page, "Answer")
+        await page.locator(CARD).get_by_text("euros is 0, less than 1").wait_for()
+        await page.get_by_label("euros").fill("40")
+        await page.get_by_label("urgent").check()
+        await page.get_by_label("kind").select_option("known")
+        await page.get_by_label("lines").fill('["a", "b"]')
+        await press(page, "Answer")
+        await page.locator(CARD).get_by_text("Why?").wait_for()
+        await page.get_by_label("Answer", exact=True).fill("because")
+        await press(page, "Answer")
+        await page.locator(CARD).get_by_text("Who?").wait_for()
+        await page.get_by_label("Reason about ask").fill("not you")
+        await press(page, "Decline")
+        await has(page, "Done.")
+        report = await turn.result()
+
+    assert [step.results[0].content for step in report.steps if step.results] == [
+        "<i>red</i>",
+        '{"euros":40,"urgent":true,"kind":"known","lines":["a","b"]}',
+        "because",
+        "This question was not answered: it was declined: not you",
+    ]
+    assert len(watched.said) <= 1  # the browser tells of the answer that was refused
 
 
 @pytest.mark.slow

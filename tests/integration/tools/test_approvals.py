@@ -80,7 +80,7 @@ async def test_approval_is_bound_to_arguments_and_used_once(runtime: Runtime) ->
         with pytest.raises(errors.ApprovalConflictError, match="names the arguments"):
             await turn.approve(ann.model_copy(update={"digest": bob.digest}))
         await turn.approve(ann)
-        with pytest.raises(errors.ApprovalConflictError, match="answered already"):
+        with pytest.raises(errors.ApprovalConflictError, match="was already approved"):
             await turn.deny(ann)
         await turn.approve(bob)
         report = await turn.result()

@@ -119,7 +119,9 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "decided": {
         "approve": FLAG,
         "settlement": STRING,
+        "is_answer": FLAG,
         "arguments": STRING,
+        "result": STRING,
         "message": STRING,
         "by": STRING,
     },

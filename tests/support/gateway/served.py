@@ -112,6 +112,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "approve_call": {"call_id": "call_1_1", "token": "000000000000"},
     "deny_call": {"call_id": "call_1_1", "token": "000000000000"},
     "settle_call": {"call_id": "call_1_1", "token": "000000000000", "settlement": "done"},
+    "answer_call": {"call_id": "call_1_1", "token": "000000000000", "answer": "yes"},
     "undo_call": {"call_id": "call_1_1"},
     "add_budget": {"iterations": 1},
     "steer_turn": {"text": "Hello."},

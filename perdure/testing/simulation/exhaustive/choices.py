@@ -40,7 +40,7 @@ class OpenChoices(Choices):
         self.detours = detours
         self._branch = branch
 
-    def below(self, count: int, *, beside: bool = False) -> int:
+    def below(self, count: int, *, beside: str = "") -> int:
         """Return 0: what a seed draws does not happen."""
         return 0
 

@@ -6,9 +6,6 @@ Both are settings of the worker, so that neither a caller nor a model chooses wh
 from __future__ import annotations
 
 import base64
-import binascii
-import hashlib
-import hmac
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +16,7 @@ from urllib.parse import urlsplit
 from perdure import errors
 from perdure.activities.toolboxes.addresses import may_connect
 from perdure.activities.toolboxes.targets import Resolver, is_address, resolve
+from perdure.delivery.signatures import digest, key_of, signed_before_body
 from perdure.text import one_line
 from perdure.values.webhooks import is_loopback
 
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 HOSTS, SECRETS = "PERDURE_WEBHOOK_HOSTS", "PERDURE_WEBHOOK_SECRETS"
 _PRIVATE = "private:"
-_SECRET = "whsec_"  # noqa: S105 - the beginning of every secret
-_SECRET_BYTES = range(24, 65)
 _NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _PORTS = {"http": 80, "https": 443}
 _ADDRESSES = 4
@@ -134,9 +130,9 @@ class WebhookRules:
 
     def signatures(self, message_id: str, timestamp: int, body: bytes) -> str:
         """Return the signatures of an attempt with all secrets, for `webhook-signature`."""
-        signed = f"{message_id}.{timestamp}.".encode() + body
-        digests = (hmac.new(secret, signed, hashlib.sha256).digest() for secret in self.secrets)
-        return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
+        before = signed_before_body(message_id, timestamp)
+        digests = (digest(secret, before, body) for secret in self.secrets)
+        return " ".join(f"v1,{base64.b64encode(made).decode()}" for made in digests)
 
 
 def _parsed(url: str) -> tuple[httpx.URL, str]:
@@ -183,12 +179,8 @@ def _host(text: str) -> Host:
 
 def _key(secret: str) -> bytes:
     try:
-        key = base64.b64decode(secret.removeprefix(_SECRET), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if not secret.startswith(_SECRET) or len(key) not in _SECRET_BYTES:
+        return key_of(secret)
+    except ValueError as error:
         raise errors.ConfigurationError(
-            f"{SECRETS} takes secrets that are {_SECRET!r} and the base64 of"
-            f" {_SECRET_BYTES[0]} to {_SECRET_BYTES[-1]} bytes, separated by commas"
-        )
-    return key
+            f"{SECRETS} takes secrets that are {error}, separated by commas"
+        ) from None

@@ -27,7 +27,7 @@ from perdure.clients.cli.sessions import chat, session
 from perdure.clients.cli.setup import setup
 from perdure.clients.cli.turns import turns
 from perdure.worker.commands import dev, worker
-from perdure.worker.gateway_commands import mcp, serve
+from perdure.worker.gateway_commands import hooks, mcp, serve
 
 EPILOG = """\
 Temporal's environment variables (TEMPORAL_ADDRESS, TEMPORAL_PROFILE, …) set its address;
@@ -37,7 +37,7 @@ Run `perdure COMMAND --help` for more, with examples.
 COMMANDS = (
     *turns.commands.values(),
     *(chat, session, schedule, batch),
-    *(dev, worker, serve, setup),
+    *(dev, worker, serve, hooks, setup),
     *(ask, demo, mcp, completion),
 )
 

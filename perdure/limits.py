@@ -289,6 +289,26 @@ HTTP_LIST = 200
 """The number of entries in one list."""
 HTTP_SCHEDULES = timedelta(seconds=5)
 """How long a process keeps the list of the schedules of a namespace that has more than 100."""
+HOOK_NAME_CHARACTERS = 24
+"""The length of the name of a hook, which the ids of its turns have."""
+HOOK_SECRETS = 5
+"""The number of secrets of a hook."""
+HOOK_FIELDS = 20
+"""The number of fields in a template of a hook, ..."""
+HOOK_FIELD_BYTES = 16 * 1024
+"""... and the size of the text in the place of each; a longer one is clipped."""
+HOOK_REPLAY = timedelta(minutes=5)
+"""How long ago a delivery to a hook may have been signed, unless the hook says otherwise, ..."""
+HOOK_LONGEST_REPLAY = timedelta(hours=1)
+"""... and the longest time that it may say."""
+HOOK_BODIES_BYTES = 16 * 1024 * 1024
+"""The size of all bodies that a process reads for one hook at the same time."""
+HOOK_STARTS = 20
+"""The number of deliveries of one hook that a process starts at the same time, ..."""
+HOOK_WAITING = 200
+"""... and of those that are started or wait for it."""
+HOOK_ANSWER = timedelta(seconds=8)
+"""The time in which a delivery is started, or else refused; senders wait 10 seconds or more."""
 MCP_POLL = timedelta(seconds=2)
 """The pause between two looks at a task that clients of MCP are asked for."""
 A2A_IDLE = timedelta(days=30)

@@ -18,7 +18,9 @@ from perdure.clients.cli.group import Command, examples
 @click.command(
     cls=Command,
     epilog=examples(
-        "perdure serve", "perdure serve --tokens tokens.toml --host 0.0.0.0 --port 8080"
+        "perdure serve",
+        "perdure serve --tokens tokens.toml --host 0.0.0.0 --port 8080",
+        "perdure serve --hooks hooks.toml",
     ),
 )
 @click.option(
@@ -48,6 +50,13 @@ from perdure.clients.cli.group import Command, examples
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="The agents to serve over A2A as well: a TOML file with their names and descriptions.",
+)
+@click.option(
+    "--hooks",
+    "hooks_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The hooks to serve: a TOML file that says which signed requests start what.",
 )
 @click.option(
     "--max-connections",
@@ -82,6 +91,7 @@ async def serve(
     port: int,
     tokens_file: Path | None,
     a2a_file: Path | None,
+    hooks_file: Path | None,
     max_connections: int,
     max_streams: int,
     max_streams_of_caller: int,
@@ -98,21 +108,25 @@ async def serve(
     from perdure.clients.cli.drawing.screen import note
 
     try:
-        from perdure.clients.gateway import a2a_agents_from, app, one_token, serving, tokens_from
+        from perdure.clients import gateway
+        from perdure.clients.gateway import serving
     except ImportError:
         raise errors.ConfigurationError(
             "perdure serve needs more packages: pip install 'perdure[http]'"
         ) from None
     if tokens_file is None:
         token, fragment = serving.own_token()
-        auth = one_token(token)
+        auth, quotas = gateway.one_token(token), None
     else:
-        auth, fragment = tokens_from(tokens_file), ""
+        auth, fragment = gateway.tokens_from(tokens_file), ""
+        quotas = gateway.quotas_from(tokens_file)
+    hooks = () if hooks_file is None else gateway.hooks_from(hooks_file, quotas)
     client = await connected(address, task_queue)
-    application = app(
+    application = gateway.app(
         client,
         auth,
-        a2a_agents=() if a2a_file is None else a2a_agents_from(a2a_file),
+        a2a_agents=() if a2a_file is None else gateway.a2a_agents_from(a2a_file),
+        hooks=hooks,
         max_streams=max_streams,
         max_streams_of_caller=max_streams_of_caller,
         temporal_ui=temporal_ui,
@@ -120,6 +134,67 @@ async def serve(
     await serving.serve(
         application, host, port, fragment=fragment, max_connections=max_connections, say=note
     )
+    return 0
+
+
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "perdure hooks hooks.toml --url https://agents.example.com",
+        "perdure hooks hooks.toml --path /hooks/stripe --body event.json",
+    ),
+)
+@click.argument(
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The TOML file of `perdure serve --hooks`.",
+)
+@click.option(
+    "--url",
+    default="http://127.0.0.1:8000",
+    metavar="URL",
+    help="The address of the gateway for its senders (default: http://127.0.0.1:8000).",
+)
+@click.option("--path", metavar="PATH", help="Show what a delivery to this path would start.")
+@click.option(
+    "--body",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The body of the delivery, as it was recorded.",
+)
+@click.option(
+    "--header",
+    "headers",
+    type=options.HEADER,
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="A header of the delivery; may be repeated.",
+)
+async def hooks(
+    file: Path, url: str, path: str | None, body: Path | None, headers: tuple[tuple[str, str], ...]
+) -> int:
+    """Check a file of hooks, and show what a delivery would start.
+
+    Nothing is started, and the signature of the delivery is not verified.
+    """
+    from perdure import errors
+    from perdure.clients.cli.drawing.screen import put
+
+    if (path is None) != (body is None):
+        raise errors.InvalidRequestError("give --path and --body, or none of them")
+    try:
+        from perdure.clients.gateway import hooks_from
+        from perdure.clients.gateway.hooks.checking import addresses, outcome
+    except ImportError:
+        raise errors.ConfigurationError(
+            "perdure hooks needs more packages: pip install 'perdure[http]'"
+        ) from None
+    declared = hooks_from(file)
+    if path is None or body is None:
+        for address, what in addresses(declared, url):
+            put(f"{address}  {what}")
+    else:
+        put(outcome(declared, path, dict(headers), body))
     return 0
 
 

@@ -5,6 +5,7 @@ Like the commands, it imports its modules when it runs, so that the help is quic
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,3 +73,20 @@ def sender(name: str | None) -> str | None:
         login = getpass.getuser()
         return login if validation.accepts(validation.By, login) else None
     return None
+
+
+def json_of(text: str | None) -> Any:
+    """Return the value of an argument that is JSON; None without one.
+
+    Raises:
+        InvalidRequestError: It is no JSON.
+    """
+    from perdure import errors
+    from perdure.text import word
+
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        raise errors.InvalidRequestError(
+            f"the body is no JSON: {word(text or '')}; text is written as '\"text\"'"
+        ) from None

@@ -26,7 +26,7 @@ GROUPS = {
     ),
     "Sessions": ("chat", "session"),
     "Standing jobs": ("schedule", "batch"),
-    "Workers and servers": ("dev", "worker", "serve", "setup"),
+    "Workers and servers": ("dev", "worker", "serve", "hooks", "setup"),
     "Try it": ("ask", "demo"),
     "More": ("mcp", "completion"),
 }

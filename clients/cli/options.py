@@ -101,6 +101,21 @@ class Label(click.ParamType[tuple[str, str]]):
         return name, text
 
 
+class Header(click.ParamType[tuple[str, str]]):
+    """A header in the form `NAME:VALUE`."""
+
+    name = "header"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return the name and the value, or fail with a usage error."""
+        name, colon, text = value.partition(":")
+        if not colon:
+            self.fail(f"{value!r} is not NAME:VALUE", param, ctx)
+        return name.strip(), text.strip()
+
+
 class SectionOption(click.Option):
     """An option that the help lists in a section of its own."""
 
@@ -110,6 +125,7 @@ class SectionOption(click.Option):
         self.section = section
 
 
+HEADER = Header()
 DAYS = click.IntRange(1, _MOST_DAYS - 1)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 limit = functools.partial(click.option, cls=SectionOption, section="Limits")

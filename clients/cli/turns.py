@@ -5,13 +5,12 @@ A command imports its modules when it runs, so that the help is quick.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from perdure.clients.cli import options
-from perdure.clients.cli.common import Display, connected, sender
+from perdure.clients.cli.common import Display, connected, json_of, sender
 from perdure.clients.cli.exits import OUTCOMES
 from perdure.clients.cli.group import examples
 from perdure.clients.cli.resources import ResourceGroup, cancelled
@@ -171,10 +170,7 @@ def list_turns(client: AgentClient, **filters: Any) -> EntryTable[TurnEntry]:
 @options.json_lines("Print a line of JSON for each call, with all of its arguments.")
 @options.ONE_OR_ALL_QUEUES
 async def approvals(address: str | None, **values: Any) -> int:
-    """List, approve or deny the calls that wait for a person.
-
-    `perdure answer` answers those that are questions.
-    """
+    """List, approve or deny the calls that wait for a person; `perdure answer` answers."""
     from perdure.clients.cli.running.approvals import ApprovalOptions, decide
 
     return await decide(await connected(address), ApprovalOptions(address=address, **values))
@@ -193,16 +189,11 @@ async def answer(
 ) -> tuple[dict[str, Any], str]:
     """Answer a question that a model asks a person.
 
-    `perdure approvals` lists the questions of all turns, and with the id of a turn shows their
-    options or the fields of their form. `perdure approvals TURN --deny CALL` declines to answer.
+    `perdure approvals` lists the questions, and with `--deny` declines to answer.
     """
     from perdure.clients.cli.running.answers import give
-    from perdure.text import word
 
-    author = sender(by)
-    await give(turn, call, answer, author)
-    value = {"call_id": call.partition(":")[0], "decided": "answered", "by": author}
-    return value, f"call {word(call)} of turn {word(turn.id)} is answered"
+    return await give(turn, call, answer, sender(by))
 
 
 @turns.action(
@@ -395,16 +386,9 @@ async def emit(
     NAME is the name by which its model waits for it, and BODY what it holds, as JSON. Without a
     call that waits for it, the turn keeps it for a later one.
     """
-    from perdure import errors
     from perdure.text import word
 
-    try:
-        holds = None if body is None else json.loads(body)
-    except ValueError:
-        raise errors.InvalidRequestError(
-            f"the body is no JSON: {word(body or '')}; text is written as '\"text\"'"
-        ) from None
-    event_id = await turn.emit(name, holds, by=sender(by), **values)
+    event_id = await turn.emit(name, json_of(body), by=sender(by), **values)
     return {"event": event_id}, f"turn {word(turn.id)} has the event {word(name)}"
 
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perdure.clients.gateway.a2a.agents import A2AAgent, a2a_agents_from
     from perdure.clients.gateway.application import app
-    from perdure.clients.gateway.auth import Auth, Caller, Permission, one_token, tokens_from
+    from perdure.clients.gateway.auth import (
+        Auth,
+        Caller,
+        Permission,
+        one_token,
+        quotas_from,
+        tokens_from,
+    )
+    from perdure.clients.gateway.hooks.definitions import Hook, hooks_from
     from perdure.clients.gateway.quotas import Quota
 else:
     from perdure import lazy_exports
@@ -26,8 +34,10 @@ else:
                 "Caller",
                 "Permission",
                 "one_token",
+                "quotas_from",
                 "tokens_from",
             ],
+            "perdure.clients.gateway.hooks.definitions": ["Hook", "hooks_from"],
             "perdure.clients.gateway.quotas": ["Quota"],
         },
     )
@@ -36,10 +46,13 @@ __all__ = [
     "A2AAgent",
     "Auth",
     "Caller",
+    "Hook",
     "Permission",
     "Quota",
     "a2a_agents_from",
     "app",
+    "hooks_from",
     "one_token",
+    "quotas_from",
     "tokens_from",
 ]

@@ -18,6 +18,8 @@ from perdure.clients.client import AgentClient
 from perdure.clients.gateway import extras, openapi, static_page
 from perdure.clients.gateway.a2a.agents import A2AAgent
 from perdure.clients.gateway.auth import Auth
+from perdure.clients.gateway.hooks.definitions import Hook
+from perdure.clients.gateway.hooks.serving import ServedHook
 from perdure.clients.gateway.middleware import PathLimit, SecurityHeaders
 from perdure.clients.gateway.operations import Gateway, Operation, operations_of
 from perdure.clients.gateway.problems import of_http
@@ -27,6 +29,7 @@ from perdure.clients.gateway.rest import (
     approvals,
     batches,
     effects,
+    hooks,
     schedules,
     session_events,
     sessions,
@@ -47,6 +50,7 @@ OPERATIONS = operations_of(
     sessions,
     schedules,
     batches,
+    hooks,
     about,
 )
 """Every operation but those of the protocols of others, in the order in which paths are matched."""
@@ -65,6 +69,7 @@ def app(
     auth: Auth,
     *,
     a2a_agents: Sequence[A2AAgent] = (),
+    hooks: Sequence[Hook] = (),
     max_streams: int = limits.HTTP_STREAMS,
     max_streams_of_caller: int = limits.HTTP_STREAMS_OF_CALLER,
     temporal_ui: str | None = None,
@@ -79,6 +84,8 @@ def app(
         auth: Returns the caller of a request, or None if it is not known; may be async.
             `tokens_from` makes one from a file, and `one_token` from a token.
         a2a_agents: The agents that are served over A2A as well, which needs `perdure[a2a]`.
+        hooks: What `hooks_from` returns: signed requests of other systems that start turns. They
+            need no caller.
         max_streams: The largest number of streams and long polls that are open in this process.
         max_streams_of_caller: The largest number of them for one caller.
         temporal_ui: The address of Temporal's web UI, such as `http://localhost:8233`, to which the
@@ -93,6 +100,7 @@ def app(
         auth,
         OpenRequests(max_streams, max_streams_of_caller),
         about.workflows_in(temporal_ui, client.temporal.namespace) if temporal_ui else None,
+        hooks=tuple(ServedHook(client, hook) for hook in hooks),
     )
     return Starlette(
         routes=[
@@ -102,6 +110,7 @@ def app(
             openai.routes(gateway),
             *extras.routes(gateway),
             *_a2a(gateway, a2a_agents),
+            *(hook.route() for hook in gateway.hooks),
             *static_page.routes(),
         ],
         middleware=[

@@ -184,6 +184,16 @@ def tokens_from(path: Path) -> Auth:
     return _Tokens(path).caller_of
 
 
+def quotas_from(path: Path) -> dict[str, Quota]:
+    """Return the tenants of a file of tokens, with their numbers.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or is not valid.
+    """
+    callers = _callers_in(path).values()
+    return {caller.tenant: caller.quota for caller in callers if caller.tenant is not None}
+
+
 class _Tokens:
     """The callers of a file of tokens, as it was when it was last valid."""
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, ClassVar, TypeVar, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
@@ -88,7 +88,7 @@ async def body_of(request: Request, model: type[M], bodies: Bodies) -> M:
         RefusedError: It is too large, comes too slowly, is not JSON, or is not valid; or bodies of
             other requests take all of the memory for them.
     """
-    async with _kept(request, bodies) as data, bodies.turn_of(len(data)):
+    async with kept(request, bodies) as data, bodies.turn_of(len(data)):
         return _validated(request, data, model)
 
 
@@ -99,9 +99,38 @@ async def bytes_of(request: Request, bodies: Bodies) -> bytes:
         RefusedError: It is too large, comes too slowly, or has too many values; or there is no
             memory for it.
     """
-    async with _kept(request, bodies) as data, bodies.turn_of(len(data)):
+    async with kept(request, bodies) as data, bodies.turn_of(len(data)):
         _check_values(data, limits.HTTP_BODY_VALUES)
         return data
+
+
+def document_of(data: bytes) -> JsonValue:
+    """Return the JSON value in a body that somebody else describes.
+
+    Raises:
+        RefusedError: It is not JSON, or has too many values.
+    """
+    _check_values(data, limits.HTTP_BODY_VALUES)
+    try:
+        document: JsonValue = from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise _no_json(str(error)) from None
+    return document
+
+
+def check_media_type(request: Request) -> None:
+    """Refuse a body that does not say that it is JSON.
+
+    Raises:
+        RefusedError: It does not.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise RefusedError(415, "UNSUPPORTED_MEDIA_TYPE", "the body must be application/json")
+
+
+def _no_json(reason: str) -> RefusedError:
+    return RefusedError(400, "INVALID_JSON", one_line(reason, _SHOWN))
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
@@ -115,7 +144,7 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 @contextlib.asynccontextmanager
-async def _kept(request: Request, bodies: Bodies) -> AsyncIterator[bytes]:
+async def kept(request: Request, bodies: Bodies) -> AsyncIterator[bytes]:
     """Read the body of a request, with its memory reserved during the block."""
     chunks: list[bytes] = []
     try:
@@ -126,16 +155,15 @@ async def _kept(request: Request, bodies: Bodies) -> AsyncIterator[bytes]:
 
 
 def _validated(request: Request, data: bytes, model: type[M]) -> M:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if data and kind != "application/json":
-        raise RefusedError(415, "UNSUPPORTED_MEDIA_TYPE", "the body must be application/json")
+    if data:
+        check_media_type(request)
     _check_values(data, model.most_values if issubclass(model, Body) else limits.HTTP_BODY_VALUES)
     try:
         return model.model_validate_json(data or b"{}")
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
     if problems[0]["type"] == "json_invalid":
-        raise RefusedError(400, "INVALID_JSON", one_line(problems[0]["msg"], _SHOWN))
+        raise _no_json(problems[0]["msg"])
     raise _invalid("the body", problems, from_json(data or b"{}"))
 
 

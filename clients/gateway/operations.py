@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import ModuleType, NoneType, UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Final,
@@ -41,6 +42,9 @@ from perdure.clients.gateway.problems import response_to
 from perdure.clients.gateway.quotas import ScheduleIds
 from perdure.clients.gateway.streams import EventStream, OpenRequests
 
+if TYPE_CHECKING:
+    from perdure.clients.gateway.hooks.serving import ServedHook
+
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 EVENTS: Final = "text/event-stream"
 """Stands for a model where an operation answers with a stream."""
@@ -59,6 +63,7 @@ class Gateway:
     auth: Auth
     open_requests: OpenRequests
     temporal_ui: str | None = None
+    hooks: tuple[ServedHook, ...] = ()
     bodies: inputs.Bodies = field(default_factory=inputs.Bodies)
     schedule_ids: ScheduleIds = field(default_factory=ScheduleIds)
 

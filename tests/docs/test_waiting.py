@@ -23,9 +23,10 @@ async def test_job_runs_for_a_week(perdure_server: str, tmp_path: Path) -> None:
         deployed,
         *[look, sleep] * 7,
         says("The release is fine."),
+        deployed,
+        says("It is deployed."),
         remind,
         says("I will."),
-        deployed,
     )
 
     # on the server that skips time

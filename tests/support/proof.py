@@ -100,7 +100,7 @@ FEATURES = {
         names(
             "start_turn list_turns get_turn get_turn_messages get_result watch_turn cancel_turn"
             " approve_call deny_call settle_call list_approvals add_budget steer_turn get_about"
-            " list_webhooks send_webhook"
+            " list_hooks list_webhooks send_webhook"
         ),
     ),
     "delegate": Feature(
@@ -637,7 +637,7 @@ class Surface:
 
 SURFACES = {
     "python": Surface("Python"),
-    "rest": Surface("REST", names("rest")),
+    "rest": Surface("REST", names("rest hooks")),
     "sse": Surface("SSE"),
     "responses": Surface("Responses", names("responses")),
     "agui": Surface("AG-UI", names("agui")),

@@ -45,6 +45,7 @@ EXCEPTIONS = {
     "perdure.agents.middleware": {"logging"},  # the type of the logger of a turn
     "perdure.agents.registry": {"threading"},  # factories are called once, by any thread
     "perdure.agents.tracebacks": {"sysconfig", "traceback"},
+    "perdure.delivery.signatures": {"base64", "binascii", "hmac"},  # pure functions
     "perdure.protocols.arguments": {"ast", "warnings"},  # arguments in the syntax of Python
     "perdure.schemas.tool_arguments": {"docstring_parser", "jsonschema", "warnings"},
     "perdure.values.messages": {"base64", "binascii"},  # whether the data of an image is valid

@@ -46,7 +46,7 @@ from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.reports import Outcome
 from perdure.workflows import ancestors, schedule_total, storage
-from perdure.workflows.turn import log_events, visibility, waits
+from perdure.workflows.turn import log_events, visibility
 from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.children import Children
 from perdure.workflows.turn.followers import Followers
@@ -460,7 +460,6 @@ class AgentTurn:
         visibility.end(self._board.state, summary, reason)
         self._board.show_end(summary.outcome)
         log_events.turn_ended(self._board.state, summary, self._board.took_ms, error)
-        waits.calls_are_left(self._board)
 
     def _log_start(self) -> None:
         """Log the start once: when the agent is known, or when the turn ends before that."""

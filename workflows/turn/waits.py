@@ -141,12 +141,6 @@ def end_of_calls(board: Board) -> None:
         board.note(ended)
 
 
-def calls_are_left(board: Board) -> None:
-    """Note that calls are not waited for any more, as the end in the memo has recorded."""
-    if board.state.waiting is not None and board.state.waiting.is_of_calls:
-        board.note(WaitEnded())
-
-
 async def for_approval(board: Board, calls: Asked) -> None:
     """Wait until each of these calls is approved or denied, or its approval has expired."""
     pending = calls.pending(workflow.now(), limits.APPROVAL_EXPIRY)

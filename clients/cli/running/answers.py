@@ -11,12 +11,14 @@ from pydantic_core import to_json
 
 from perdure import errors
 from perdure.clients.turns.handle import Turn
-from perdure.text import arguments_exactly, harmless, quoted
+from perdure.text import arguments_exactly, harmless, quoted, word
 from perdure.values.questions import Question
 
 
-async def give(turn: Turn[Any], call: str, text: str, by: str | None) -> None:
+async def give(turn: Turn[Any], call: str, text: str, by: str | None) -> tuple[dict[str, Any], str]:
     """Answer a question with what was written on the command line.
+
+    Returns what `--json` prints, and a sentence for people.
 
     Raises:
         InvalidRequestError: A form is to be filled in, and this is no JSON.
@@ -27,6 +29,8 @@ async def give(turn: Turn[Any], call: str, text: str, by: str | None) -> None:
     found = pending.get(call_id)
     is_form = found is not None and found.kind == "form"
     await turn.answer(call_id, _read(text) if is_form else text, token=token or None, by=by)
+    value = {"call_id": call_id, "decided": "answered", "by": by}
+    return value, f"call {word(call)} of turn {word(turn.id)} is answered"
 
 
 def lines(question: Question) -> Iterator[str]:

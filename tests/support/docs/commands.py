@@ -153,6 +153,7 @@ class Terminal:
         """Set variables, as `export NAME=VALUE` does, with what other commands print."""
         done = subprocess.run(
             ["bash", "-c", f"{command.line}; env -0"],
+            cwd=self.folder,
             env=self.environment,
             capture_output=True,
             text=True,

@@ -115,6 +115,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "answer_call": {"call_id": "call_1_1", "token": "000000000000", "answer": "yes"},
     "undo_call": {"call_id": "call_1_1"},
     "add_budget": {"iterations": 1},
+    "emit_event": {"name": "deployed"},
     "steer_turn": {"text": "Hello."},
     "fork_turn": {"at_step": 0},
     "send_message": {"text": "Hello."},

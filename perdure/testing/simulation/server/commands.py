@@ -271,12 +271,20 @@ def before_end(made: list[WrittenEvent]) -> list[WrittenEvent]:
     return made[:count]
 
 
+_BESIDE_THE_END = (
+    "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES",
+    "WORKFLOW_EXECUTION_UPDATE_COMPLETED",
+    "TIMER_CANCELED",
+)
+
+
 def _shows_end(made: WrittenEvent) -> bool:
     """Return whether an event shows the end of a turn, which a reader takes for a wait's.
 
-    The answer to an update that the end has cut short may stand between these events.
+    The answer to an update that the end has cut short may stand between these events, and so may
+    the end of a timer of a call that has waited.
     """
-    if made.name in ("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", "WORKFLOW_EXECUTION_UPDATE_COMPLETED"):
+    if made.name in _BESIDE_THE_END:
         return made.command is not None
     return (
         made.name == "WORKFLOW_PROPERTIES_MODIFIED" and MEMO in made.fields["upserted_memo"].fields

@@ -345,14 +345,6 @@ PLANTED = (
         seeds=500,
     ),
     Planted(
-        "a delegate that leaves no summary is charged with nothing",
-        "perdure/turn/delegation.py",
-        "if fact.summary else ledger.charge(key)",
-        "if fact.summary else ledger.release(key)",
-        ("bill within limit", "nothing raises", "no task fails"),
-        seeds=400,
-    ),
-    Planted(
         "effects are taken back in the order in which they were made",
         "perdure/turn/undo.py",
         "    return tuple(record for record in reversed([*own]) if",

@@ -247,21 +247,10 @@ class ToolActivities:
             return error_result(
                 f"{item.name} was not called: its effect= failed: {described(error)}"
             )
-        if effect.undoing:
-            return error_result(
-                f"{item.name}: this call was not made. {effect.undoing} has the same effect, which"
-                " is being taken back. Make the call again when that is over."
-            )
-        known = effect.known_before(item)
-        if known is None:
-            return effect
-        return ToolOutput(
-            content=effect.settled or self._before_reset.result_of(run_id, effect.same),
-            is_error=known != "done",
-            known=known,
-            is_settled=bool(effect.settled),
-            **effect.fields,
+        known = effect.instead_of_call(
+            item, lambda same: self._before_reset.result_of(run_id, same)
         )
+        return effect if known is None else known
 
     async def learn(self, client: Client, run: ToolRun) -> None:
         """Read what this turn does not know of the effect of a call, before it is made.

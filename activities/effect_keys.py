@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from perdure import limits
+from perdure.activities.tool_compatibility import error_result
 from perdure.agents import effects
 from perdure.agents.tools import Tool
 from perdure.text import clean
 from perdure.turn.effect_values import KnownEffect
-from perdure.turn.wire import ToolRun
+from perdure.turn.wire import ToolOutput, ToolRun
 from perdure.values.effects import EffectStatus
 
 
@@ -69,6 +70,30 @@ class Recognized:
         """The fields of the result of an activity."""
         same = self.unknown or tuple(known for known in self.same if known.is_done)
         return {"effect_key": self.key, "same_as": tuple(known.place for known in same)}
+
+    def instead_of_call(
+        self, item: Tool, result_before: Callable[[Sequence[KnownEffect]], str]
+    ) -> ToolOutput | None:
+        """Return the result of a call that is not made because of what is known of its effect.
+
+        None for a call that is made. `result_before` returns the result of the call that a run made
+        before it was reset.
+        """
+        if self.undoing:
+            return error_result(
+                f"{item.name}: this call was not made. {self.undoing} has the same effect, which is"
+                " being taken back. Make the call again when that is over."
+            )
+        known = self.known_before(item)
+        if known is None:
+            return None
+        return ToolOutput(
+            content=self.settled or result_before(self.same),
+            is_error=known != "done",
+            known=known,
+            is_settled=bool(self.settled),
+            **self.fields,
+        )
 
     def known_before(self, item: Tool) -> EffectStatus | None:
         """Return what is known of the effect of a call that must not be made, or None.

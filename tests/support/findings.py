@@ -16,7 +16,7 @@ class Finding:
     Attributes:
         fault: What went wrong.
         mended: The commit of the mend, and the statement that shows it.
-        planted: The name of the fault in `PLANTED` or `NOT_FOUND`; empty if it is not planted.
+        planted: The name of the fault in `PLANTED`; empty if it is not planted.
         reason: Why the simulator does not find it; empty if it does.
     """
 
@@ -97,7 +97,7 @@ FINDINGS = (
         "A delegate that was terminated counted nothing if the worker was lost that read its"
         " history",
         "`991053d`, D12",
-        reason="nobody terminates a turn in the simulator",
+        reason="delegates are terminated there, but heartbeats come as often as by default",
     ),
     Finding(
         "Tasks of a part of a batch that was reset were told failed while their turns completed",

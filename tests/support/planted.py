@@ -47,6 +47,7 @@ class Planted:
 
 FOLD, REPLAYS = "fold is state", "every history replays"
 MESSAGES = "session messages once, in order"
+BACK = "effects are taken back once"
 
 PLANTED = (
     Planted(
@@ -106,7 +107,7 @@ PLANTED = (
         "perdure/turn/steps.py",
         "tool is not None and tool.is_idempotent",
         "tool is not None",
-        ("effects at most once", "effects once"),
+        ("effects at most once", "effects once", BACK),
         space=("--interference", "message", "--kills", "1", "--detours", "0"),
     ),
     Planted(
@@ -171,7 +172,8 @@ PLANTED = (
         '        if ended.error is not None and call.moment != "after":\n'
         "            raise errors.from_info(ended.error)",
         (FOLD, "refused text leaves by no door", "nothing raises"),
-        seeds=50,
+        seeds=100,
+        kind="session",
     ),
     Planted(
         "a session does not know which messages its earlier runs have taken in",
@@ -291,6 +293,81 @@ PLANTED = (
         seeds=250,
         kind="session",
     ),
+    Planted(
+        "the second id of a delegate is made from the id of the run",
+        "workflows/second_ids.py",
+        "    if workflow.patched(_REPEATED):",
+        "    if False:",
+        (REPLAYS,),
+        seeds=600,
+    ),
+    Planted(
+        "what delegates are given is not reserved",
+        "perdure/turn/delegation.py",
+        "    ledger = ledger.hold(str(fact.key), lease)\n    state = replace(",
+        "    state = replace(",
+        ("bill within limit", "nothing raises", "no task fails"),
+        seeds=300,
+    ),
+    Planted(
+        "a session goes on in a new run before its updates are answered",
+        "workflows/session/agent_session.py",
+        "        await self._update_answers.until_recorded()\n",
+        "",
+        ("updates are answered", MESSAGES, FOLD),
+        seeds=50,
+        kind="session",
+    ),
+    Planted(
+        "an answer before the last one, which nobody has checked, is told once the last has passed",
+        "perdure/turn/withheld.py",
+        "        return [answer for answer in answers if answer != steps[-1].message]",
+        "        return []",
+        ("refused text leaves by no door",),
+        seeds=150,
+        kind="session",
+    ),
+    Planted(
+        "two messages that come too late for a turn are read in the order of their news",
+        "perdure/session/state.py",
+        "    before = sum(message.id in earlier for message in state.queue)",
+        "    before = 0 * len(earlier)",
+        (FOLD, MESSAGES),
+        seeds=50,
+        kind="session",
+    ),
+    Planted(
+        "a last answer is asked for although its time is up",
+        "workflows/turn/calls.py",
+        "        if has_deadline and time_left is not None and time_left <= timedelta():",
+        "        if has_deadline and not _is_last(key) and time_left == timedelta():",
+        (FOLD,),
+        seeds=150,
+    ),
+    Planted(
+        "a delegate that leaves no summary is charged with nothing",
+        "perdure/turn/delegation.py",
+        "if fact.summary else ledger.charge(key)",
+        "if fact.summary else ledger.release(key)",
+        ("bill within limit", "nothing raises", "no task fails"),
+        seeds=400,
+    ),
+    Planted(
+        "effects are taken back in the order in which they were made",
+        "perdure/turn/undo.py",
+        "    return tuple(record for record in reversed([*own]) if",
+        "    return tuple(record for record in [*own] if",
+        (BACK,),
+        seeds=300,
+    ),
+    Planted(
+        "a turn that takes an effect back forgets the next one",
+        "workflows/turn/undoing.py",
+        "undo.chained(record, records[number:],",
+        "undo.chained(record, records[number + 1:],",
+        (BACK,),
+        seeds=300,
+    ),
 )
 
 BATCHES = (
@@ -397,54 +474,6 @@ BATCHES = (
         kind="batch",
     ),
 )
-
-
-NOT_FOUND = (
-    Planted(
-        "the second id of a delegate is made from the id of the run",
-        "workflows/second_ids.py",
-        "    if workflow.patched(_REPEATED):",
-        "    if False:",
-        (REPLAYS,),
-        seeds=4000,
-    ),
-    Planted(
-        "what delegates are given is not reserved",
-        "perdure/turn/delegation.py",
-        "    ledger = ledger.hold(str(fact.key), lease)\n    state = replace(",
-        "    state = replace(",
-        ("bill within limit", "nothing raises", "no task fails"),
-        seeds=300,
-    ),
-    Planted(
-        "a session goes on in a new run before its updates are answered",
-        "workflows/session/agent_session.py",
-        "        await self._update_answers.until_recorded()\n",
-        "",
-        ("updates are answered", MESSAGES, FOLD),
-        seeds=700,
-        kind="session",
-    ),
-    Planted(
-        "an answer before the last one, which nobody has checked, is told once the last has passed",
-        "perdure/turn/withheld.py",
-        "        return [answer for answer in answers if answer != steps[-1].message]",
-        "        return []",
-        ("refused text leaves by no door",),
-        seeds=700,
-        kind="session",
-    ),
-    Planted(
-        "two messages that come too late for a turn are read in the order of their news",
-        "perdure/session/state.py",
-        "    before = sum(message.id in earlier for message in state.queue)",
-        "    before = 0 * len(earlier)",
-        (FOLD,),
-        seeds=700,
-        kind="session",
-    ),
-)
-"""Faults that were not found in their seeds, on 2026-11-27."""
 
 
 def plant(fault: Planted, folder: Path) -> None:

@@ -168,7 +168,8 @@ FEATURES = {
 """The columns, by their keys."""
 
 SIMULATED = names(
-    "plain delegate parallel handoff session fork resume carry batch reset effects questions waits"
+    "plain delegate parallel handoff session fork resume carry batch reset effects undo"
+    " questions waits"
 )
 """The features that the simulator has."""
 
@@ -287,7 +288,7 @@ PROMISES = (
             "waits": no("a wait changes nothing"),
             "supervisor": by("T52 T58"),
         },
-        ("effects once", "results are true"),
+        ("effects once", "results are true", "effects are taken back once"),
     ),
     Promise(
         "refused text leaves by no door",

@@ -15,7 +15,7 @@ import pytest
 from perdure import Agent, Allow, Budget, Deny, ProposedCall, ToolOutcome, errors, tool
 from perdure.batch.wire import BatchStopReason
 from perdure.session.facts import MessageSteered, SessionClosed, SessionContinued, TurnRecorded
-from perdure.temporal.names import BATCH, RUN_MIDDLEWARE, WEBHOOK
+from perdure.temporal.names import BATCH, RUN_MIDDLEWARE, TELL_OBSERVERS, WEBHOOK
 from perdure.testing import simulation
 from perdure.testing.simulation import Simulation, caller_promises, promises, simulate
 from perdure.testing.simulation.__main__ import main
@@ -27,7 +27,7 @@ from perdure.testing.simulation.shrinking import shrink
 from perdure.testing.simulation.simulate import KINDS, Kind
 from perdure.testing.simulation.world import MONTH_S, WAITS
 from perdure.toolboxes import asking
-from perdure.turn import carry
+from perdure.turn import carry, undo
 from perdure.turn.facts import HandedOver, TaskBegan, WaitEnded
 from perdure.turn.fold import apply, fold
 from perdure.turn.state import TurnState
@@ -57,9 +57,11 @@ FOUND_IN_BATCHES = {
 }
 """Seeds of batches that broke a promise, and the patch of the mend."""
 FOUND_IN_SESSIONS = {
-    101: "an interruption arrives with the record of a cancelled turn, after a message",
+    31: "an update arrives in the workflow task that is told of a late message or of a record",
 }
 """Seeds of sessions that had another state than their readers, and why."""
+UNDONE: tuple[tuple[Kind, int], ...] = (("turn", 13), ("turn", 57), ("turn", 262))
+"""Simulations in which effects are taken back, or settled after their turn has gone on."""
 ENDS = {"closed: completed", "closed: failed", "closed: canceled", "closed: continued_as_new"}
 FAULTS = {
     *("lost before its effect", "lost after its effect", "frozen", "shut down", "too slow"),
@@ -231,7 +233,7 @@ def test_turn_whose_time_is_up_takes_over_the_messages_of_its_session() -> None:
         budget=Budget(time=timedelta(seconds=1)),
         on_exhausted="pause",
     )
-    made = simulate(22, [hurried], kind="session")
+    made = simulate(73, [hurried], kind="session")
     goes_on = [run.read for run in made.server.runs if run.closed.endswith("AS_NEW")]
     waits = [one.waiting for one in goes_on if one.request and one.request.origin]
 
@@ -344,6 +346,59 @@ def test_other_agents_are_deployed_while_turns_run(simulated: list[Simulation]) 
 
     assert len(deployed) >= len(simulated) // 5
     assert any(len(some) > len({name for name, *_ in some}) for some in definitions)
+
+
+@pytest.mark.accepts("Y158")
+def test_delegates_are_terminated(simulated: list[Simulation]) -> None:
+    """What they have spent is read from their histories."""
+    ends = {
+        run.closed for made in simulated for run in made.server.runs if run.parent and run.facts
+    }
+    read = [
+        child
+        for made in simulated
+        for run in made.server.runs
+        for child in run.read.children
+        if child.read is not None
+    ]
+
+    assert "WORKFLOW_EXECUTION_TERMINATED" in ends
+    assert read
+
+
+@pytest.mark.accepts("Y159")
+def test_observers_are_notified(simulated: list[Simulation]) -> None:
+    """By activities of the worker, in a part of the turns."""
+    scheduled = [
+        attributes(event).activity_type.name
+        for made in simulated
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "ACTIVITY_TASK_SCHEDULED"
+    ]
+
+    assert TELL_OBSERVERS in scheduled
+
+
+@pytest.mark.accepts("Y160", "Y161")
+def test_effects_are_taken_back_and_settled_afterwards() -> None:
+    """By turns of their own, which agents and people start, and by what people say."""
+    made = [simulate(seed, kind=kind) for kind, seed in UNDONE]
+    happened = {name for one in made for name, count in one.counts.items() if count}
+    back = [run.read for one in made for run in one.server.runs if run.takes_back]
+
+    assert [one.story for one in made if one.broken] == []
+    assert happened >= {"effects to take back", "undone by people", "settled afterwards"}
+    assert {"undone", "not undone"} <= {undo.progress(state) for state in back}
+    assert any(state.request and state.request.undo and state.request.undo.then for state in back)
+
+
+@pytest.mark.accepts("Y157")
+def test_last_answer_is_not_asked_for_when_its_time_is_up() -> None:
+    """The pause before it and the deadline end in one workflow task: before, it was begun."""
+    made = simulate(143)
+
+    assert made.broken is None, made.story
 
 
 @pytest.mark.accepts("W1", "W28")

@@ -102,7 +102,8 @@ class Calls:
         """
         has_deadline = has_deadline and self._board.state.agent is not None
         # for the last answer there is time that is kept
-        if has_deadline and not _is_last(key) and self._board.time_for_calls == timedelta():
+        time_left = self._board.time_left if _is_last(key) else self._board.time_for_calls
+        if has_deadline and time_left is not None and time_left <= timedelta():
             return None
         raw = pack(arg, f"the input of {activity}")
         is_named = isinstance(key, AgentKey | HandoffKey | ModelKey)

@@ -13,6 +13,7 @@ from perdure.agents.agent import Agent
 from perdure.agents.delegates import Delegate
 from perdure.agents.handoffs import Handoff
 from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrail, Timeout
+from perdure.agents.observers import Observer
 from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
 from perdure.agents.questions import asking
 from perdure.agents.tools import Tool, tool
@@ -114,7 +115,7 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
 
 def _some_tools(choices: Choices) -> tuple[Tool[..., Any], ...]:
     """Return tools whose effects have keys, and tools that wait; often none."""
-    with_keys = TOOLS if choices.below(3, beside=BESIDE) == 2 else ()
+    with_keys = TOOLS if choices.below(3, beside=BESIDE) == 2 or choices.pays_often else ()
     return (*with_keys, *(WAITS if choices.has_waits else ()))
 
 
@@ -129,7 +130,9 @@ def _others(
 
 def _times(choices: Choices, in_team: bool) -> int:
     """Return how many times the budget of a single agent one has."""
-    return _TEAM if in_team and choices.all_features else 1
+    if not in_team or not choices.all_features:
+        return 1
+    return choices.pick((_TEAM, _TEAM, 1), beside="bills")
 
 
 def _delegate(choices: Choices, name: str) -> Delegate:
@@ -186,6 +189,14 @@ def is_short(task: Task) -> bool:
     return len(str(task.content)) < 10_000
 
 
+def that_undo(choices: Choices, agents: Sequence[Agent[Any]]) -> list[Agent[Any]]:
+    """Return agents of which some take back what they did, if they end without an answer."""
+    return [
+        replace(agent, on_failure="undo") if choices.happens(2, beside="undo") else agent
+        for agent in agents
+    ]
+
+
 class Passing(Middleware):
     """A middleware of a user, which lets everything pass."""
 
@@ -212,7 +223,15 @@ def some_guarded_agents(choices: Choices) -> list[Agent[Any]]:
         [InputGuardrail(is_short)],
         [Timeout(timedelta(seconds=200)), guard, Passing()],
     ]
-    return [replace(agent, middleware=choices.pick(stages)) for agent in some_agents(choices)]
+    observers = [[], [], [Observer()]]
+    return [
+        replace(
+            agent,
+            middleware=choices.pick(stages),
+            observers=choices.pick(observers, beside="observers"),
+        )
+        for agent in some_agents(choices)
+    ]
 
 
 def some_session(choices: Choices, agents: Sequence[Agent[Any]]) -> SessionRequest:

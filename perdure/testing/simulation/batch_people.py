@@ -42,6 +42,8 @@ class BatchPeople(People):
         terminated: The parts that an operator has terminated.
     """
 
+    sees_moments = False
+
     def __init__(
         self,
         server: SimulatedServer,

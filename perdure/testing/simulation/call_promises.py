@@ -3,25 +3,129 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
+from perdure.temporal.names import TURN
 from perdure.testing.simulation.observations import Simulated, chain, last_runs
-from perdure.testing.simulation.payments import TOOLS
+from perdure.testing.simulation.payments import TOOLS, amount_of
+from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun
-from perdure.testing.simulation.server.server import BrokenError
+from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
+from perdure.turn import effects, undo
 from perdure.turn.facts import Emitted, WaitBegan, WaitEnded
+from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.wait_values import CallWait, Woken
 from perdure.values.messages import ToolOutcome
+from perdure.values.reports import Outcome
+
+BACK = "effects are taken back once"
 
 
 def effects_once(simulated: Simulated) -> None:
-    """An effect with a key is brought about at most once in a turn."""
-    made = Counter(
-        (payment.activity.run.begun.first_run_id, payment.key)
-        for payment in simulated.world.payments.ledger
+    """An effect with a key is brought about at most once in a turn.
+
+    After it was taken back, it may be brought about once more.
+    """
+    outstanding = Counter[tuple[str, str, str]]()
+    for payment in simulated.world.payments.ledger:
+        record = payment.undoes
+        if record is not None:
+            outstanding[record.turn_id, record.tool, str(amount_of(record.arguments))] -= 1
+            continue
+        effect = payment.turn_id, payment.tool, str(payment.amount)
+        outstanding[effect] += 1
+        if outstanding[effect] > 1:
+            count = outstanding[effect]
+            raise BrokenError("effects once", f"{effect} was brought about {count} times")
+
+
+def effects_are_taken_back_once(simulated: Simulated) -> None:
+    """An effect is taken back at most once, and only if it is there.
+
+    A turn says that it has taken an effect back if, and only if, it has; if it may have, it says
+    that this is unknown.
+    """
+    ledger = simulated.world.payments.ledger
+    made = {(payment.turn_id, payment.step, payment.call_id) for payment in ledger}
+    taken_back = Counter[tuple[str, int, str, str]]()
+    for payment in ledger:
+        record = payment.undoes
+        if record is None:
+            continue
+        place = record.turn_id, record.step, record.call_id
+        taken_back[*place, record.arguments] += 1
+        if taken_back[*place, record.arguments] > 1:
+            raise BrokenError(BACK, f"{record.tool} of {place} was taken back twice")
+        if place not in made:
+            raise BrokenError(BACK, f"{record.tool} of {place} was taken back, and never made")
+    for run in simulated.server.runs:
+        if run.begun.type == TURN and run.takes_back and run.read.ended is not None:
+            is_done = any(payment.turn_id == run.id for payment in ledger)
+            if undo.progress(run.read) == "undone" and not is_done:
+                raise BrokenError(BACK, "it says that it has taken an effect back", run)
+
+
+def effects_are_taken_back_in_order(simulated: Simulated) -> None:
+    """What a turn takes back at its end is taken back one after another, the last effect first.
+
+    Each effect that is known then has a turn that takes it back, also after another one has failed.
+    """
+    server = simulated.server
+    started = {run.id for run in server.runs}
+    for run in server.runs:
+        if not _takes_effects_back(run):
+            continue
+        records = [record.in_turn(run.id) for record in effects.gathered(run.read)]
+        ids = [
+            undo.turn_id_of(undo.place_of(record))
+            for record in reversed(records)
+            if record.undo and record.status == "done"
+        ]
+        if missing := [turn_id for turn_id in ids if turn_id not in started]:
+            raise BrokenError(BACK, f"no turn takes these effects back: {missing}", run)
+        chain = [one.id for one in _chain(server, run)]
+        if chain != [turn_id for turn_id in ids if turn_id in chain]:
+            raise BrokenError(BACK, f"taken back in this order: {chain}, after {ids}", run)
+
+
+def _takes_effects_back(run: SimulatedRun) -> bool:
+    """Return whether a turn has ended without an answer, and takes back what it did then."""
+    ended, agent = run.read.ended, run.read.agent
+    if run.begun.type != TURN or run.is_replaced or run.takes_back or not ended or not agent:
+        return False
+    has_answer = ended.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
+    return agent.on_failure == "undo" and not has_answer
+
+
+def _chain(server: SimulatedServer, run: SimulatedRun) -> Iterator[SimulatedRun]:
+    """Yield the turns that take back what a turn has done, each started by the one before."""
+    started = next(
+        (one for one in server.runs if one.takes_back and _is_started_by(one, run)), None
     )
-    for (_, key), count in made.items():
-        if count > 1:
-            raise BrokenError("effects once", f"the effect {key} was brought about {count} times")
+    while started is not None:
+        yield started
+        last = started
+        started = next((one for one in server.runs if _is_started_by(one, last)), None)
+        if started is not None and _calls_after(last):
+            raise BrokenError(BACK, "it makes a call after it has begun the next turn", last)
+
+
+def _is_started_by(one: SimulatedRun, other: SimulatedRun) -> bool:
+    return one.takes_back and one.parent is not None and one.parent[0].id == other.id
+
+
+def _calls_after(run: SimulatedRun) -> bool:
+    """Return whether a turn schedules a call after it has started another turn."""
+    has_started = False
+    for event in run.history.events:
+        if name_of(event) == "START_CHILD_WORKFLOW_EXECUTION_INITIATED":
+            has_started = True
+        is_call = name_of(event) == "ACTIVITY_TASK_SCHEDULED" and isinstance(
+            parse_key(attributes(event).activity_id), ToolKey
+        )
+        if has_started and is_call:
+            return True
+    return False
 
 
 def results_are_true(simulated: Simulated) -> None:
@@ -91,4 +195,10 @@ def _is_early(wait: CallWait, end: Woken) -> bool:
     return end.waited_s < planned - 0.001  # it is recorded in milliseconds
 
 
-AT_THE_END = (effects_once, results_are_true, waits_end_once)
+AT_THE_END = (
+    effects_once,
+    effects_are_taken_back_once,
+    effects_are_taken_back_in_order,
+    results_are_true,
+    waits_end_once,
+)

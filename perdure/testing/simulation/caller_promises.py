@@ -115,7 +115,7 @@ def _check_budgets(simulated: Simulated, request: TurnRequest) -> None:
     """Check that each turn of the caller has its limits and the rules of its agent."""
     limited = [name for name, limit in request.budget or () if limit is not None]
     for run in simulated.server.runs:
-        if run.parent is not None or run.read.request is None:
+        if run.parent is not None or run.read.request is None or run.takes_back:
             continue
         if run.read.request.agent != request.agent:
             message = f"it begins with the rules of {run.read.request.agent}, after {request.agent}"

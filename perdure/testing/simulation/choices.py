@@ -30,7 +30,6 @@ class Choices:
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - it has to be repeatable
         self._beside: dict[str, random.Random] = {}
-        self._random_waits = random.Random(f"{seed} waits")  # noqa: S311
         self._replayed = replayed
 
     @functools.cached_property
@@ -42,13 +41,18 @@ class Choices:
         return self._make(4, random.Random(f"{self._seed} deploys")) == 3  # noqa: S311
 
     @functools.cached_property
+    def pays_often(self) -> bool:
+        """Whether all agents have the tools with effect keys, and models mostly call these."""
+        return self.all_features and self.happens(2, beside="pays often")
+
+    @functools.cached_property
     def has_waits(self) -> bool:
         """Whether models of the simulation may wait, as in a sixth of the simulations."""
         return self._make(6, random.Random(f"{self._seed} waits 125")) == 5  # noqa: S311
 
     def about_waits(self, count: int) -> int:
         """Return a number from 0 to `count` - 1 for a wait or an event."""
-        return self._make(count, self._random_waits)
+        return self.below(count, beside="waits")
 
     def below(self, count: int, *, beside: str = "") -> int:
         """Return a number from 0 to `count` - 1.

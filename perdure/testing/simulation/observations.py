@@ -16,6 +16,7 @@ from perdure.session.facts import (
     SessionClosed,
     SessionContinued,
     SessionFact,
+    SteeringFailed,
     TurnBegan,
     TurnInterrupted,
     TurnRecorded,
@@ -260,6 +261,8 @@ class MessageFates:
         left: The ids of those that wait, in order, with those of a turn that was not recorded.
         taken_back: The ids of those that their senders have taken back.
         held: The ids of those that came when a turn was over, and did not begin the next one.
+        came_back: For each turn, the ids of those that it begins with and that came too late for
+            the turn before, in order.
     """
 
     def __init__(self, facts: Iterable[SessionFact]) -> None:
@@ -267,7 +270,9 @@ class MessageFates:
         self.turn_of: dict[str, str] = {}
         self.taken_back: list[str] = []
         self.held: list[str] = []
+        self.came_back: list[list[str]] = []
         late: set[str] = set()
+        failed: set[str] = set()
         state = SessionState()
         for fact in facts:
             before, state = state, apply(state, fact)
@@ -280,6 +285,11 @@ class MessageFates:
                 self.turn_of |= dict.fromkeys(new[1:], turn.turn_id)
                 self.held += [one.id for one in state.queue if state.is_parked and one.id in late]
                 late.clear()
+            if isinstance(fact, SteeringFailed):
+                failed.add(fact.id)
+            if isinstance(fact, TurnBegan):
+                self.came_back.append([one.id for one in state.given if one.id in failed])
+                failed.clear()
             if isinstance(fact, MessageSent) and before.is_over:
                 late.add(fact.id)
             if isinstance(fact, TurnInterrupted):

@@ -12,15 +12,19 @@ from datetime import timedelta
 from pydantic import BaseModel
 
 from perdure.temporal import failures
-from perdure.temporal.names import ADD_BUDGET, DECIDE, EMIT, RESUME, STEER, TURN
+from perdure.temporal.names import ADD_BUDGET, CALL_MODEL, DECIDE, EMIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, Update, UpdateResponse
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.turn import call_waits
 from perdure.turn.wire import Emit, Steer
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import BudgetUpdate
+
+MOMENTS = "moments"
+"""The sequence of what people do at the moments at which it matters most."""
 
 PATIENCE = 60
 """After so many looks at a turn, somebody cancels it."""
@@ -69,10 +73,12 @@ class People:
         sent: What they have sent.
         cancelled: Whether they have cancelled the turn at the root.
         adds_to_turns: Whether they add to the budgets of single turns.
+        sees_moments: Whether they write while a guarded agent answers.
         texts: The texts of the messages to a session, by their ids.
     """
 
     adds_to_turns = True
+    sees_moments = True
 
     def __init__(self, server: SimulatedServer, workflow_id: str) -> None:
         self.sent: list[SentRequest] = []
@@ -98,7 +104,8 @@ class People:
     def _is_of_tree(self, run: SimulatedRun) -> bool:
         """Return whether a turn is that of these people, or one of its delegates."""
         root = run.root
-        return root.id == self.workflow_id and (root.is_replaced or not root.closed)
+        is_left = root.is_replaced or not root.closed or run.takes_back
+        return is_left and root.id == self.workflow_id
 
     def come_back(self) -> None:
         """Look at the turns again, after somebody has begun what was over."""
@@ -135,6 +142,12 @@ class People:
         """Do something in the very moment of some events."""
         if run.begun.type == TURN and self._choices.happens(60):
             self._server.clock.later(0, lambda: self._interfere(run))
+        if (
+            self.sees_moments
+            and _asks_guarded_model(run)
+            and self._choices.happens(6, beside=MOMENTS)
+        ):
+            self._server.clock.later(0, lambda: self._say(run))
 
     def _interfere(self, run: SimulatedRun) -> None:
         if run.closed:
@@ -233,6 +246,8 @@ class People:
         self._send(run, ADD_BUDGET, BudgetUpdate.model_validate(limits))
 
     def _say(self, run: SimulatedRun) -> None:
+        if run.closed:
+            return
         text = f"message {len(self.sent)}"
         steer = Steer(
             text=text, now=self._choices.happens(3), deny_pending=self._choices.happens(3)
@@ -249,3 +264,18 @@ class People:
         run = self._server.run_of(one.workflow_id)
         if run is not None and (not one.is_answered or self._choices.happens(30)):
             one.last = self._server.update(run, one.id, one.name, pack(one.content))
+
+
+def _asks_guarded_model(run: SimulatedRun) -> bool:
+    """Return whether a guarded agent has begun to ask a model.
+
+    A message that comes now is read after the answer, which is not the last one then.
+    """
+    event = run.history.events[-1]
+    agent = run.read.agent
+    return (
+        name_of(event) == "ACTIVITY_TASK_SCHEDULED"
+        and attributes(event).activity_type.name == CALL_MODEL
+        and agent is not None
+        and agent.answer_checks > 0
+    )

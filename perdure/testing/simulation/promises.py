@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from perdure.base import replace
 from perdure.temporal.names import ADD_BUDGET, BATCH, SESSION, TURN
 from perdure.testing.simulation import (
     batch_promises,
@@ -38,15 +39,20 @@ def fold_is_state(run: SimulatedRun) -> None:
     """The fold of the history is the state of the workflow.
 
     Every reader of a turn, and the model activity that sends its messages, relies on that. The
-    whole states are compared, field by field, with two exceptions. Of a cancellation, a reader
+    whole states are compared, field by field, with three exceptions. Of a cancellation, a reader
     knows at once, and the workflow notes it when what it cancels has ended. What is added to the
     budget of a delegate, the workflow notes when the turns above it have; until then, nothing is
-    compared, and neither is a session that stops because it was cancelled.
+    compared, and neither is a session that stops because it was cancelled. That calls are not
+    waited for any more is recorded with the end of the turn, which a reader sees after the check.
     """
     workflow: Any = run.core.instance.workflow if run.core else None
     board = getattr(workflow, "_board", None)
     if board is not None and not (run.parent is not None and _is_adding(run)):
-        _compare(run, board.state, run.read)
+        read = run.read
+        is_left = read.waiting is not None and read.waiting.is_of_calls
+        if run.is_closing and is_left and board.state.waiting is None:
+            read = replace(read, waiting=None)  # the event that shows the end of the turn says so
+        _compare(run, board.state, read)
     if run.begun.type == SESSION:
         state = getattr(workflow, "_state", None)
         if state is not None and not (run.is_cancelled and state.closed is not None):
@@ -171,10 +177,13 @@ def updates_are_answered(simulated: Simulated) -> None:
     """An update that was accepted is completed, in the run that has accepted it.
 
     One that adds to the budget may be left open by the end of the turn, but not by a run that the
-    turn continues after, or by a batch. A run that was reset or terminated answers nothing.
+    turn continues after, or by a batch. A run that was reset or terminated answers nothing. The
+    workflow task in which a turn or a session continues as new has no answer, which the server
+    could lose; a batch knows in its next run which additions it has made.
     """
     for run in simulated.server.runs:
         accepted: set[str] = set()
+        last_answer = ""
         for event in run.history.events:
             content = attributes(event)
             if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
@@ -185,8 +194,13 @@ def updates_are_answered(simulated: Simulated) -> None:
                     accepted.add(content.protocol_instance_id)
             elif name_of(event) == "WORKFLOW_EXECUTION_UPDATE_COMPLETED":
                 accepted.discard(content.meta.update_id)
+                last_answer = content.meta.update_id
+            elif name_of(event) == "WORKFLOW_TASK_COMPLETED":
+                last_answer = ""
         if accepted and run.closed not in ("", "WORKFLOW_EXECUTION_TERMINATED"):
             raise BrokenError("updates are answered", f"never completed: {sorted(accepted)}", run)
+        if last_answer and _goes_on(run) and run.begun.type != BATCH:
+            raise BrokenError("updates are answered", f"may be lost: {last_answer}", run)
 
 
 def nothing_is_stuck(simulated: Simulated) -> None:

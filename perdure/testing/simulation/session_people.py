@@ -8,16 +8,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from temporalio.api.history.v1 import HistoryEvent
+
 from perdure.session.wire import IfBusy, Say, SessionReason, SessionSnapshot, Unqueue
-from perdure.temporal.names import ADD_BUDGET, CLOSE, INTERRUPT, RESUME, SAY, SESSION, UNQUEUE
+from perdure.temporal.names import (
+    ADD_BUDGET,
+    CLOSE,
+    INTERRUPT,
+    RECORD_TURN,
+    RESUME,
+    SAY,
+    SESSION,
+    UNQUEUE,
+)
 from perdure.temporal.payloads import pack
-from perdure.testing.simulation.people import PATIENCE, Empty, People
+from perdure.testing.simulation.people import MOMENTS, PATIENCE, Empty, People
+from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.values.budgets import Budget, BudgetUpdate
 
 FORK = "fork"
 """The id of a fork of the session."""
+
+_TURN_ENDS = frozenset(f"WORKFLOW_EXECUTION_{how}" for how in ("COMPLETED", "FAILED", "CANCELED"))
 
 _MOST_UNPLANNED = 5
 
@@ -37,6 +51,7 @@ class SessionPeople(People):
         self._is_forked = False
         super().__init__(server, workflow_id)
         server.on_event.append(self._watch_session)
+        server.on_event.append(self._watch_moments)
 
     def look(self) -> None:
         """Talk to the session, then do what its turns wait for."""
@@ -62,6 +77,39 @@ class SessionPeople(People):
         """Do something in the very moment of some events of the session or of its turns."""
         if run.id.startswith(self.workflow_id) and self._choices.happens(40):
             self._server.clock.later(0, self._interfere_in_session)
+
+    def _watch_moments(self, run: SimulatedRun) -> None:
+        """Do something when a turn of the session is over and the session does not know it yet."""
+        event = run.history.events[-1]
+        is_of_session = run.parent is not None and run.parent[0].id == self.workflow_id
+        is_end = is_of_session and name_of(event) in _TURN_ENDS
+        is_record = run.id == self.workflow_id and _records_turn(event)
+        if (is_end or is_record) and self._choices.happens(4, beside=MOMENTS):
+            does = self._steer_too_late if is_end else self._ask_while_recording
+            self._server.clock.later(0, does)
+
+    def _steer_too_late(self) -> None:
+        """Send two messages to a turn that is over."""
+        session = self._server.run_of(self.workflow_id)
+        if session is not None:
+            self._write(session, "steer")
+            self._write(session, "steer")
+
+    def _ask_while_recording(self) -> None:
+        """Ask for what the session can answer once it has recorded a turn."""
+        session = self._server.run_of(self.workflow_id)
+        if session is None:
+            return
+        does = ("write", "unqueue", "unqueue", "unqueue", "close")
+        match self._choices.pick(does, beside=MOMENTS):
+            case "write":
+                self._write(session)
+            case "unqueue":
+                ids = [message.id for message in session.session.given]
+                taken = self._choices.pick(ids or ["none"], beside=MOMENTS)
+                self._send(session, UNQUEUE, Unqueue(id=taken))
+            case _:
+                self._send(session, CLOSE, SessionReason(reason="at the end of a turn"))
 
     def _interfere_in_session(self) -> None:
         session = self._server.run_of(self.workflow_id)
@@ -92,13 +140,15 @@ class SessionPeople(People):
             case _:
                 pass
 
-    def _write(self, session: SimulatedRun) -> None:
+    def _write(self, session: SimulatedRun, wish: IfBusy | None = None) -> None:
         self._left -= 1
         if self._left < -_MOST_UNPLANNED:  # each of them causes more of what people react to
             return
         text = f"message {len(self.sent)} of {self.workflow_id}"
-        wish = self._choices.pick(_WISHES)
-        agent = self._choices.pick(self._names) if self._choices.happens(6) else None
+        agent = None
+        if wish is None:
+            wish = self._choices.pick(_WISHES)
+            agent = self._choices.pick(self._names) if self._choices.happens(6) else None
         self._send(session, SAY, Say(text=text, if_busy=wish, agent=agent))
         self.texts[self.sent[-1].id] = text
 
@@ -124,5 +174,12 @@ class SessionPeople(People):
         begun = replace(begun, type=SESSION, continued="", memo=())
         self._server.start(begun, [pack(snapshot).payload])
         others = SessionPeople(self._server, FORK, names=self._names)
+        others.adds_to_turns = self.adds_to_turns  # they may interfere with turns of this session
         others.texts = self.texts
         others.sent = self.sent
+
+
+def _records_turn(event: HistoryEvent) -> bool:
+    """Return whether a session begins to record a turn, or a part of it."""
+    is_activity = name_of(event) == "ACTIVITY_TASK_SCHEDULED"
+    return is_activity and bool(attributes(event).activity_type.name == RECORD_TURN)

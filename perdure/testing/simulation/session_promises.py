@@ -24,7 +24,8 @@ def messages_once_in_order(simulated: Simulated) -> None:
 
     One that a turn has read was sent to its model, and is once in the record that the next turn
     begins with. The others wait in the queue, were taken back, or belong to the turn that a
-    cancelled session leaves. Messages that are sent into a running turn pass others.
+    cancelled session leaves. Messages that are sent into a running turn pass others; those that
+    come too late for it are read in their order.
     """
     for session_id, runs in sessions(simulated.server).items():
         accepted, wishes = messages_of_session(runs)
@@ -40,6 +41,10 @@ def messages_once_in_order(simulated: Simulated) -> None:
         if in_order != [one for one in plain if one in in_order]:
             message = f"{session_id} has accepted {plain}, and reads {in_order}"
             raise BrokenError("session messages once, in order", message)
+        for came_back in fates.came_back:
+            if came_back != [one for one in accepted if one in came_back]:
+                message = f"{came_back} came too late for a turn, and are read in this order"
+                raise BrokenError("session messages once, in order", message, runs[-1])
         if fates.held:
             message = f"{fates.held} came when a turn was over, and wait for another message"
             raise BrokenError("session messages once, in order", message, runs[-1])

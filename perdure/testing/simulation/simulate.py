@@ -22,14 +22,17 @@ from perdure.testing.simulation.agents import (
     some_guarded_agents,
     some_request,
     some_session,
+    that_undo,
 )
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.observations import Simulated
+from perdure.testing.simulation.operations.afterwards import Afterwards
 from perdure.testing.simulation.operations.branches import Branches
 from perdure.testing.simulation.operations.deploys import Deploys
 from perdure.testing.simulation.operations.resetting import Operator
+from perdure.testing.simulation.operations.terminating import Terminator
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.reading import catch_up
 from perdure.testing.simulation.server.attempts import SimulatedAttempts
@@ -107,8 +110,7 @@ def simulate(
             Then nothing else goes wrong.
 
     Raises:
-        ConfigurationError: An agent cannot be simulated: it has local tools, MCP servers or
-            observers.
+        ConfigurationError: An agent cannot be simulated: it has local tools or MCP servers.
     """
     made = Choices(seed, choices)
     _refuse(agents or ())
@@ -116,10 +118,13 @@ def simulate(
     if agents is None:
         is_plain = kind == "turn" and not made.all_features
         agents = some_agents(made) if is_plain else some_guarded_agents(made)
+        agents = agents if kind == "batch" else that_undo(made, agents)
     if request is None:
         request = _INPUTS[kind](made, agents)
     has_guards = any(agent.middleware for agent in agents)
-    world = SimulatedWorld(made, notes_messages=kind != "turn" or has_guards)
+    bills_most = kind == "turn" and made.all_features and made.happens(2, beside="bills")
+    notes_messages = kind != "turn" or has_guards
+    world = SimulatedWorld(made, notes_messages=notes_messages, bills_most=bills_most)
     worker = SimulatedWorker(server, agents, world)
     server.on_event.append(catch_up)
     server.on_task += promises.AFTER_TASKS
@@ -180,6 +185,7 @@ class _Scene:
         simulated = Simulated(server, self._world, self._begun(request), input_)
         if server.choices.all_features:
             Deploys(server, self._worker, self._agents)
+            Terminator(server, self._effects.terminate)
         for _ in range(_MOST_STEPS):
             if not server.clock.step():
                 break
@@ -206,6 +212,7 @@ class _Scene:
         run_id, timeout = server.new_run_id(), _timeout(server)
         begun = BegunRun(workflow_id, run_id, run_id, workflow_type, 0, task_timeout=timeout)
         server.start(begun, [pack(request).payload])
+        Afterwards(server, self._worker, people, self._world.payments, timeout)
         if workflow_type == TURN and server.choices.all_features:
             resets = Resets(server, self._attempts, self._effects)
             Operator(server, resets, self._world, people)
@@ -239,8 +246,7 @@ def shrunk(
 def _refuse(agents: Iterable[Agent[Any]]) -> None:
     for agent in agents:
         has_local = any(tool.local for tool in agent.toolset().values())
-        if has_local or agent.servers or agent.observers:
+        if has_local or agent.servers:
             raise errors.ConfigurationError(
-                f"agent {agent.name}: local tools, MCP servers and observers cannot be simulated"
-                " yet"
+                f"agent {agent.name}: local tools and MCP servers cannot be simulated yet"
             )

@@ -21,6 +21,7 @@ from temporalio.testing import ActivityEnvironment
 from perdure.activities import effect_keys
 from perdure.activities.call_tool import Handler
 from perdure.activities.effect_keys import Recognized
+from perdure.activities.effects_afterwards import EffectsAfterwards
 from perdure.activities.effects_before_reset import EffectsBeforeReset
 from perdure.activities.provider import ModelRequest
 from perdure.activities.webhook_rules import WebhookRules
@@ -94,6 +95,7 @@ class SimulatedWorker:
         self._agents = dict.fromkeys((0, 1), agents)
         self._processes: dict[int, dict[str, Handler]] = {}
         self._before_reset = EffectsBeforeReset()
+        self._afterwards = EffectsAfterwards()
         self._loop = _loop()
 
     def deploy(self, place: int, agents: Sequence[Agent[Any]]) -> None:
@@ -122,7 +124,8 @@ class SimulatedWorker:
             deployed = self._agents[0 if is_same else self._place()]
             agents = {agent.name: agent for agent in deployed}
             owner = agents.get(run.owner)
-            if owner is None or (run.tool or activity.type) not in owner.toolset():
+            name = run.undoes or run.tool or activity.type
+            if owner is None or name not in owner.toolset():
                 return ToolOutput(content="the deployed worker does not have it", is_error=True)
             return self._result(activity, run)
 
@@ -142,7 +145,7 @@ class SimulatedWorker:
             if isinstance(parse_key(activity.key), ToolKey):
                 return pack(self._called(activity)).payload
             if activity.type == VERIFY:
-                return pack(self._verification(unpack(RawValue(activity.input), ToolRun))).payload
+                return pack(self._verification(activity)).payload
             if activity.type == NOTIFY:
                 with failures.typed(NOT_SENT):
                     return pack(self._delivered(activity)).payload
@@ -154,28 +157,41 @@ class SimulatedWorker:
 
     def _result(self, activity: Activity, run: ToolRun) -> ToolOutput:
         """Return the result of a tool, unless its effect is known."""
-        item = self._tools.get(run.tool or activity.type)
+        item = self._tool(activity, run)
         effect = Recognized() if item is None else self._recognized(activity, item, run)
         if item is None or not effect.key:
             return self._world.result(activity, run)
-        known = effect.known_before(item)
+        run_id = activity.run.begun.run_id
+        known = effect.instead_of_call(
+            item, lambda same: self._before_reset.result_of(run_id, same)
+        )
         if known is not None:
-            content = self._before_reset.result_of(activity.run.begun.run_id, effect.same)
-            is_error = known != "done"
-            return ToolOutput(content=content, is_error=is_error, known=known, **effect.fields)
-        output = self._world.result(activity, run, effect.key)
+            return known
+        output = self._world.result(activity, run, effect.service_key)
         return output.model_copy(update=effect.fields)
 
-    def _recognized(self, activity: Activity, item: Tool, run: ToolRun) -> Recognized:
-        """Return the effect of a call, with what a run did before it was reset."""
-        if run.effect_scope:
-            self.run(self._before_reset.learn(self._client, self._info(activity)))
-        before_reset = self._before_reset.of(activity.run.begun.run_id, item.name)
-        return effect_keys.recognized(item, run, before_reset)
+    def _tool(self, activity: Activity, run: ToolRun) -> Tool | None:
+        """Return the tool of a call, which may take back the calls of another one."""
+        item = self._tools.get(run.undoes or run.tool or activity.type)
+        return item.undo if item is not None and run.undoes else item
 
-    def _verification(self, run: ToolRun) -> Verification:
-        effect = effect_keys.recognized(self._tools[run.tool], run)
-        return self._world.look_up(effect.key).model_copy(update=effect.fields)
+    def _recognized(self, activity: Activity, item: Tool, run: ToolRun) -> Recognized:
+        """Return the effect of a call, with what was said since, and done before a reset."""
+        info, run_id = self._info(activity), activity.run.begun.run_id
+        if run.effect_scope:
+            self.run(self._before_reset.learn(self._client, info))
+        before_reset = self._before_reset.of(run_id, item.name)
+        effect = effect_keys.recognized(item, run, before_reset)
+        self.run(self._afterwards.learn(self._client, info, effect))
+        return self._afterwards.of(item, run_id, effect)
+
+    def _verification(self, activity: Activity) -> Verification:
+        """Look the effect of a call up, under the key that it was made with."""
+        run = unpack(RawValue(activity.input), ToolRun)
+        item = self._tool(activity, run)
+        assert item is not None
+        effect = self._recognized(activity, item, run)
+        return self._world.look_up(effect.service_key).model_copy(update=effect.fields)
 
     def _delivered(self, activity: Activity) -> Delivered:
         """Send a message, as far as the network.

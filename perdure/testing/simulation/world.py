@@ -19,7 +19,7 @@ from perdure.agents.waiting import wait_tools
 from perdure.delivery.webhook import Notification, WebhookMessage
 from perdure.errors import PerdureError
 from perdure.testing.simulation.choices import BESIDE, Choices
-from perdure.testing.simulation.payments import Payments
+from perdure.testing.simulation.payments import Payments, some_payment
 from perdure.testing.simulation.server.runs import Activity
 from perdure.turn.effect_values import Verification
 from perdure.turn.keys import ModelKey, parse_key
@@ -140,7 +140,9 @@ class SimulatedWorld:
             by that word. Its guardrail has not seen it.
     """
 
-    def __init__(self, choices: Choices, *, notes_messages: bool = False) -> None:
+    def __init__(
+        self, choices: Choices, *, notes_messages: bool = False, bills_most: bool = False
+    ) -> None:
         self.spent: dict[str, SimulatedBill] = {}
         self.effects: list[ToolEffect] = []
         self.received: list[ReceivedMessage] = []
@@ -151,6 +153,7 @@ class SimulatedWorld:
         self._notes_messages = notes_messages
         self.payments = Payments(choices)
         self._choices = choices
+        self._bills_most = bills_most
 
     def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
         """Return the answer of a model, and bill it.
@@ -206,7 +209,7 @@ class SimulatedWorld:
         name = run.tool or activity.type
         tool = agent.tool(name) if agent else None
         if effect_key:
-            return self.payments.make(activity, effect_key)
+            return self.payments.make(activity, run, effect_key)
         may_repeat, only_reads = bool(tool and tool.is_idempotent), bool(tool and tool.is_read_only)
         self.effects.append(ToolEffect(activity, run.call_id, may_repeat, name, only_reads))
         if self._choices.happens(20):
@@ -233,6 +236,8 @@ class SimulatedWorld:
         most_output = request.options.max_output_tokens or limits.OUTPUT_TOKENS
         most = held.tokens if held is not None and held.tokens else most_output + 1000
         most_input = max(most - most_output, 0)
+        if self._bills_most:
+            return Usage(input_tokens=most_input, output_tokens=most_output)
         return Usage(
             input_tokens=min(self._choices.pick((20, 300, 900, most_input)), most_input),
             output_tokens=min(self._choices.pick((5, 0, 50, 400, most_output)), most_output),
@@ -254,6 +259,8 @@ class SimulatedWorld:
                 return self._in_form(agent, [self._to_others(agent)])
             case _:
                 count = self._choices.pick((1, 1, 2, 3))
+                if self._choices.pays_often:
+                    count = self._choices.pick((3, 2, 4), beside="pays often")
                 return self._in_form(agent, [self._call(agent) for _ in range(count)])
 
     def _refused(self, agent: AgentDefinition, first_run: str) -> str:
@@ -287,6 +294,8 @@ class SimulatedWorld:
             name = names[self._choices.below(len(names), beside=BESIDE)]
         call_id = self._choices.pick(("", "", "", "c1", "call_1_1"))
         arguments = self._choices.pick(_ARGUMENTS)
+        if self._choices.pays_often and agent.tool("pay") is not None:
+            name, arguments = some_payment(self._choices)
         if agent.tool("ask") is not None and self._choices.happens(2, beside="asks"):
             name, arguments = "ask", self._choices.pick(_QUESTIONS, beside="asks")
         return ToolCall(id=call_id, name=name, arguments=arguments)

@@ -33,6 +33,7 @@ class OpenChoices(Choices):
     """
 
     all_features = False
+    pays_often = False
 
     def __init__(self, branch: Branch, kills: int, detours: int | None) -> None:
         super().__init__(0, ())

@@ -41,7 +41,7 @@ class Loop(Protocol):
         """Run it to its end, and return its result."""
 
 
-class _NoMarks(Marks):
+class NoMarks(Marks):
     """No search attributes, as in a namespace that has none of Perdure's."""
 
     async def of(self, request: TurnRequest | SessionRequest) -> None:
@@ -62,7 +62,7 @@ class Branches:
         self._server = server
         self._loop = loop
         self._first = people
-        self._forks = Forks(client, _NoMarks(client), lambda started: cast("Any", started))
+        self._forks = Forks(client, NoMarks(client), lambda started: cast("Any", started))
         self._ids = [people.workflow_id]
         self._left = server.choices.pick((0, 0, 0, 1, 3))
         self._later()

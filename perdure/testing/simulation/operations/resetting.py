@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perdure.testing.simulation.people import People
-from perdure.testing.simulation.server.resets import Resets
+from perdure.testing.simulation.server.history import name_of
+from perdure.testing.simulation.server.resets import INITIATED, Resets
+from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.world import SimulatedBill, SimulatedWorld
 
@@ -38,10 +42,33 @@ class Operator:
         base = self._server.last_run_of(self._people.workflow_id)
         points = self._resets.points(base) if base is not None else []
         if base is not None and points:
-            event_id = self._server.choices.pick(points)
+            event_id = self._point(base, points)
             leaves_out = self._server.choices.pick(_LEAVES_OUT)
             run = self._resets.reset(base, event_id, leaves_out=leaves_out)
             spent = run.read.accounts.ledger.spent
             self._world.spent[run.account] = SimulatedBill(spent.tokens, spent.usd)
             self._people.come_back()
         self._later()
+
+    def _point(self, base: SimulatedRun, points: Sequence[int]) -> int:
+        """Return any of the tasks, or often one beside the start of a delegate."""
+        aimed = _beside_delegate(base, points)
+        if aimed and self._server.choices.happens(2, beside="resets"):
+            return aimed
+        return self._server.choices.pick(points)
+
+
+def _beside_delegate(base: SimulatedRun, points: Sequence[int]) -> int:
+    """Return the task before the start of the last delegate that runs; 0 if there is none.
+
+    If a delegate has another id than usual, as another run has the first one, the task after that.
+    """
+    events = base.history.events
+    begun = [one.event_id for one in events if name_of(one) == INITIATED]
+    is_again = any(name_of(one) == "START_CHILD_WORKFLOW_EXECUTION_FAILED" for one in events)
+    if is_again:
+        return min((point for point in points if point > begun[-1]), default=0)
+    running = [number for number in begun if number in base.children]
+    if not running:
+        return 0
+    return max((point for point in points if point < running[-1]), default=0)

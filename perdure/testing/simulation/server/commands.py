@@ -119,6 +119,7 @@ def _child(command: Command, content: Any, ids: Ids) -> WrittenEvent:
         "workflow_type": {"name": content.workflow_type},
         "input": Payloads(payloads=content.input),
         "parent_close_policy": content.parent_close_policy,
+        "workflow_id_reuse_policy": content.workflow_id_reuse_policy,
         "memo": {"fields": dict(content.memo)},
     }
     name = "START_CHILD_WORKFLOW_EXECUTION_INITIATED"

@@ -35,12 +35,12 @@ _TERMINATED = "WORKFLOW_EXECUTION_TERMINATED"
 _SIGNALED, _CANCEL = "WORKFLOW_EXECUTION_SIGNALED", "WORKFLOW_EXECUTION_CANCEL_REQUESTED"
 _ADMITTED, _ACCEPTED = "WORKFLOW_EXECUTION_UPDATE_ADMITTED", "WORKFLOW_EXECUTION_UPDATE_ACCEPTED"
 _UPDATED = "WORKFLOW_EXECUTION_UPDATE_COMPLETED"
-_INITIATED = "START_CHILD_WORKFLOW_EXECUTION_INITIATED"
+INITIATED = "START_CHILD_WORKFLOW_EXECUTION_INITIATED"
 _CHILD_STARTED = "CHILD_WORKFLOW_EXECUTION_STARTED"
 _BEGINS = {
     "ACTIVITY_TASK_SCHEDULED": "activity",
     "TIMER_STARTED": "timer",
-    _INITIATED: "child",
+    INITIATED: "child",
     "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED": "signal",
 }
 _ENDS = (
@@ -75,7 +75,7 @@ class Resets:
                 event_id
                 for event_id in found
                 if all(
-                    name_of(one) != _INITIATED or number in ended
+                    name_of(one) != INITIATED or number in ended
                     for number, one in _open(run.history.events[: event_id - 1]).items()
                 )
             ]
@@ -134,7 +134,7 @@ class Resets:
                 (name in _ENDS or name == _CHILD_STARTED)
                 and hasattr(content, "initiated_event_id")
                 and content.initiated_event_id in open_events
-                and name_of(open_events[content.initiated_event_id]) == _INITIATED
+                and name_of(open_events[content.initiated_event_id]) == INITIATED
             ):
                 fields = {one.name: value for one, value in content.ListFields()}
                 self._server.write(run, name, fields)

@@ -130,6 +130,7 @@ class SimulatedRun:
         session_facts: What it was folded from.
         base: The run that was reset, and the event of the point; None for other runs.
         is_replaced: Whether it was reset, so another run goes on instead.
+        is_closing: Whether the task that it has completed last ends it.
         part: What the history of a part of a batch says so far.
         batch: What the history of a batch says so far.
     """
@@ -138,6 +139,7 @@ class SimulatedRun:
     parent: tuple[SimulatedRun, int] | None = None
     base: tuple[SimulatedRun, int] | None = None
     is_replaced: bool = False
+    is_closing: bool = False
     history: SimulatedHistory = field(default_factory=SimulatedHistory)
     core: Core | None = None
     stage: RunStage = RunStage.NONE
@@ -182,8 +184,14 @@ class SimulatedRun:
 
     @property
     def is_delegate(self) -> bool:
-        """Whether it is a turn that another turn has started."""
-        return self.parent is not None and self.parent[0].begun.type == TURN
+        """Whether it is a turn that works for another turn."""
+        is_turn = self.begun.type == TURN and not self.takes_back
+        return is_turn and self.parent is not None and self.parent[0].begun.type == TURN
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether it is a turn that takes back the effect of a call."""
+        return self.read.request is not None and self.read.request.undo is not None
 
     @property
     def unanswered(self) -> list[Update]:

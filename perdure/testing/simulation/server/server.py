@@ -300,6 +300,7 @@ class SimulatedServer:
     def _do(self, run: SimulatedRun, made: list[WrittenEvent]) -> None:
         """Write the events of commands, then do what the commands say."""
         plain = before_end(made)
+        run.is_closing = len(plain) < len(made)
         events = [(one, self._command(run, one)) for one in plain]
         for hook in self.on_task:
             hook(run)

@@ -49,7 +49,8 @@ def fold_is_state(run: SimulatedRun) -> None:
     board = getattr(workflow, "_board", None)
     if board is not None and not (run.parent is not None and _is_adding(run)):
         read = run.read
-        if run.is_closing and read.waiting is not None and read.waiting.is_of_calls:
+        is_left = read.waiting is not None and read.waiting.is_of_calls
+        if run.is_closing and is_left and board.state.waiting is None:
             read = replace(read, waiting=None)  # the event that shows the end of the turn says so
         _compare(run, board.state, read)
     if run.begun.type == SESSION:

@@ -30,14 +30,14 @@ PURE = frozenset(
     {
         *("__future__", "bisect", "collections", "contextlib", "dataclasses", "datetime"),
         *("decimal", "difflib", "enum", "fnmatch", "functools", "graphlib", "hashlib", "inspect"),
-        *("ipaddress", "itertools", "json", "operator", "pathlib.PurePath"),
+        *("ipaddress", "itertools", "json", "math", "operator", "pathlib.PurePath"),
         *("pathlib.PurePosixPath", "re", "types", "typing", "urllib.parse"),
         *("annotated_types", "perdure", "pydantic", "pydantic_core"),
     }
 )
 """What every pure room may import."""
 
-DETERMINISTIC = PURE | {"asyncio", "logging", "math", "opentelemetry.trace", "temporalio"}
+DETERMINISTIC = PURE | {"asyncio", "logging", "opentelemetry.trace", "temporalio"}
 """What workflows may import, directly or through another module."""
 
 EXCEPTIONS = {

@@ -145,11 +145,12 @@ class SessionPeople(People):
         if self._left < -_MOST_UNPLANNED:  # each of them causes more of what people react to
             return
         text = f"message {len(self.sent)} of {self.workflow_id}"
-        agent = None
-        if wish is None:
-            wish = self._choices.pick(_WISHES)
+        if wish is not None:
+            self._send(session, SAY, Say(text=text, if_busy=wish))
+        else:
+            any_wish = self._choices.pick(_WISHES)
             agent = self._choices.pick(self._names) if self._choices.happens(6) else None
-        self._send(session, SAY, Say(text=text, if_busy=wish, agent=agent))
+            self._send(session, SAY, Say(text=text, if_busy=any_wish, agent=agent))
         self.texts[self.sent[-1].id] = text
 
     def add(self, run: SimulatedRun) -> None:

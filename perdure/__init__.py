@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from perdure.agents.tool_context import OutcomeUnknown, ToolContext
     from perdure.agents.tools import Tool, Toolbox, ToolResolver, tool
     from perdure.values.budgets import Budget
-    from perdure.values.losses import CallLoss, Loss
+    from perdure.values.losses import CallLoss
     from perdure.values.messages import (
         AssistantMessage,
         Media,
@@ -102,7 +102,7 @@ else:
             "perdure.agents.handoffs": ["Handoff"],
             "perdure.agents.mcp_effects": ["MCPEffect"],
             "perdure.agents.mcp_servers": ["MCPServer"],
-            "perdure.values.losses": ["CallLoss", "Loss"],
+            "perdure.values.losses": ["CallLoss"],
             "perdure.values.messages": [
                 "AssistantMessage",
                 "Media",
@@ -162,7 +162,6 @@ __all__ = [
     "Handoff",
     "InputGuardrail",
     "Logger",
-    "Loss",
     "MCPEffect",
     "MCPServer",
     "Media",

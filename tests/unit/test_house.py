@@ -64,7 +64,7 @@ PUBLIC = {
             "Deny",
             "ForkedFrom",
         ],
-        *["Handoff", "InputGuardrail", "Logger", "Loss", "MCPEffect", "MCPServer", "Media"],
+        *["Handoff", "InputGuardrail", "Logger", "MCPEffect", "MCPServer", "Media"],
         *[
             "Message",
             "MessagesTypeAdapter",

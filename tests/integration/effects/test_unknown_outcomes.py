@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from perdure import Agent, Deny, Loss, OutcomeUnknown, ToolOutcome, UnsettledCall, errors, tool
+from perdure import Agent, Deny, OutcomeUnknown, ToolOutcome, UnsettledCall, errors, tool
 from perdure.agents.tools import Tool
+from perdure.events import Loss
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.values.messages import UNKNOWN_NOTE
 from perdure.values.reports import AgentReport, Outcome

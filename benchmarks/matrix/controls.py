@@ -157,8 +157,8 @@ CONTROLS = (
     Control(
         Planted(
             "every decision that arrives in one workflow task is accepted",
-            "workflows/turn/agent_turn.py",
-            "                if approval.call_id in open_ids\n",
+            "perdure/turn/gates.py",
+            "        if approval.call_id in open_ids\n",
             "",
             ("decided_twice",),
         ),

@@ -42,7 +42,6 @@ def lazy_exports(
 
 
 if TYPE_CHECKING:
-    from perdure.activities.toolboxes.waiting import waiting
     from perdure.agents.agent import Agent
     from perdure.agents.delegates import Delegate
     from perdure.agents.handoffs import Handoff
@@ -143,7 +142,6 @@ else:
             "perdure.values.tasks": ["Context", "Task", "TurnInfo"],
             "perdure.agents.tool_context": ["OutcomeUnknown", "ToolContext"],
             "perdure.agents.tools": ["Tool", "Toolbox", "ToolResolver", "tool"],
-            "perdure.activities.toolboxes.waiting": ["waiting"],
         },
     )
 
@@ -199,5 +197,4 @@ __all__ = [
     "Usage",
     "UserMessage",
     "tool",
-    "waiting",
 ]

@@ -122,7 +122,7 @@ Only an external storage holds that much; the workflow and each model call hold 
 TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 
 LONGEST_WAIT = timedelta(days=1)
-"""The longest wait of a call of `perdure.waiting()`."""
+"""The longest wait of a call of `perdure.toolboxes.waiting()`."""
 KEPT_EVENTS = 100
 """The number of events that a turn keeps until a call waits for them, ..."""
 KEPT_EVENTS_BYTES = 256 * 1024

@@ -198,7 +198,7 @@ class Turn(DecidableTurn[T]):
         id: validation.NewMessageId | None = None,
         by: validation.By | None = None,
     ) -> str:
-        """Send an event to the running turn, whose agent has the toolbox `perdure.waiting()`.
+        """Send an event to the running turn, whose agent has the toolbox `waiting()`.
 
         It ends the wait of a call of `wait_for` for this name, and is the result of the call. If no
         call waits for it, the turn keeps it for the first that does. Needs a worker that runs the

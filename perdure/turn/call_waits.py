@@ -307,7 +307,7 @@ def check_event(state: TurnState, event: TurnEvent, by: str | None) -> None:
     if state.agent is not None and not waits_for_events(state.agent):
         raise InvalidRequestError(
             f"agent {state.agent.name} has no tool that waits for an event; give it"
-            " toolboxes=[perdure.waiting()]"
+            " toolboxes=[perdure.toolboxes.waiting()]"
         )
     kept = [kept for kept in state.events if kept.id != event.id]
     if len(kept) >= limits.KEPT_EVENTS:

@@ -8,9 +8,10 @@ import re
 import httpx
 import pytest
 
-from perdure import Agent, waiting
+from perdure import Agent
 from perdure.clients.gateway import hooks_from
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.toolboxes import waiting
 
 from ..support.docs.commands import commands
 from ..support.gateway.hooks import SECRETS, deliver, task_of

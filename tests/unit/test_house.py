@@ -104,7 +104,6 @@ PUBLIC = {
             "Usage",
             "UserMessage",
             "tool",
-            "waiting",
         ],
     ],
     perdure.clients: [
@@ -178,6 +177,7 @@ PUBLIC = {
     perdure.toolboxes: [
         *("asking", "calculator", "clock", "fetch", "files", "folder_toolbox", "question_tool"),
         "shell",
+        "waiting",
     ],
     perdure.events: [
         "AgentKey",

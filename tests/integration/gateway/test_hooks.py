@@ -12,10 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from perdure import Agent, Budget, errors, limits, waiting
+from perdure import Agent, Budget, errors, limits
 from perdure.clients import AgentClient
 from perdure.clients.gateway import Quota
 from perdure.testing import ScriptedModel, call, calls, says
+from perdure.toolboxes import waiting
 
 from ...conftest import Runtime
 from ...support.gateway.hooks import (

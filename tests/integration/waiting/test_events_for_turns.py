@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from perdure import Agent, Handoff, errors, limits, waiting
+from perdure import Agent, Handoff, errors, limits
 from perdure.clients import Turn
 from perdure.events import Emitted, WaitBegan, WaitEnded
 from perdure.testing import ScriptedModel, call, calls, says, skip_time
+from perdure.toolboxes import waiting
 
 from ...conftest import Runtime
 from ...support.spending import ended, look, until

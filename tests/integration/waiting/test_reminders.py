@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, ToolMessage, limits, waiting
+from perdure import Agent, ToolMessage, limits
 from perdure.clients import Session
 from perdure.session.facts import ReminderDue, ReminderForgotten, ReminderSet, TurnBegan
 from perdure.session.state import fold
@@ -16,6 +16,7 @@ from perdure.session.wire import Reminder, SessionRequest, SessionSnapshot
 from perdure.temporal.names import SESSION
 from perdure.temporal.payloads import pack
 from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, call, calls, says
+from perdure.toolboxes import waiting
 from perdure.worker import AgentWorker
 
 from ...conftest import RecordingClient, Runtime

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from perdure import Agent, AgentReport, Budget, Delegate, Observer, TurnInfo, errors, tool, waiting
+from perdure import Agent, AgentReport, Budget, Delegate, Observer, TurnInfo, errors, tool
 from perdure.clients import Turn, TurnStatus
 from perdure.events import WaitBegan, WaitEnded
 from perdure.testing import ScriptedModel, call, calls, says, skip_time
+from perdure.toolboxes import waiting
 from perdure.values.messages import ToolOutcome, ToolResult
 from perdure.values.states import State
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, errors, tool, waiting
+from perdure import Agent, errors, tool
 from perdure.events import Emitted, WaitBegan
 from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, call, calls, says
+from perdure.toolboxes import waiting
 from perdure.values.messages import ToolMessage
 
 from ...conftest import Runtime

@@ -16,8 +16,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from perdure import Agent, Tool, ToolContext, tool, waiting
+from perdure import Agent, Tool, ToolContext, tool
 from perdure.activities.providers import OpenAIChat
+from perdure.toolboxes import waiting
 from perdure.worker import AgentWorker
 
 AGENT = "clerk"

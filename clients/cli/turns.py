@@ -170,7 +170,10 @@ def list_turns(client: AgentClient, **filters: Any) -> EntryTable[TurnEntry]:
 @options.json_lines("Print a line of JSON for each call, with all of its arguments.")
 @options.ONE_OR_ALL_QUEUES
 async def approvals(address: str | None, **values: Any) -> int:
-    """List, approve or deny the calls that wait for a person; `perdure answer` answers."""
+    """List, approve or deny the calls that wait for a person.
+
+    `perdure answer` answers those that ask a question.
+    """
     from perdure.clients.cli.running.approvals import ApprovalOptions, decide
 
     return await decide(await connected(address), ApprovalOptions(address=address, **values))

@@ -290,9 +290,8 @@ const SHOWN = {
     for (const one of event.woken ?? []) {
       const tool = this.tool(one);
       if (one.message) tool.error = one.message;
-      const isRefused = one.by === "refused";
-      const why = isRefused ? "not waited for" : `woken by ${one.by}`;
-      tool.set(isRefused ? why : `${why} after ${duration(one.waited_s)}`, isRefused ? "bad" : "good");
+      if (one.by === "refused") tool.set("not waited for", "bad");
+      else tool.set(`woken by ${one.by} after ${duration(one.waited_s)}`, "good");
     }
   },
   emitted(event) {

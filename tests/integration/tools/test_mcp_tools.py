@@ -14,6 +14,7 @@ from perdure.agents.mcp_servers import name_of
 from perdure.testing import ScriptedModel, call, calls, says
 
 from ...conftest import Run, Runtime, eventually
+from ...support.losses import timeless
 from ...support.mcp.notes import notes
 from ...support.mcp.processes import alive, pids
 from ...support.mcp.raw_server import ODD
@@ -148,7 +149,7 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
         call("notes__echo", text="again"),
     )
 
-    assert words in results[0][0]
+    assert words in timeless(results[0][0])
     assert results[0][1]
     assert results[1] == ("again", False)
     assert len(pids(tmp_path)) == 2 or tool == "notes__hang"

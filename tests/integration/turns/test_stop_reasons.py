@@ -15,6 +15,7 @@ from perdure.values.messages import UNKNOWN_NOTE, AssistantMessage, Thinking
 from perdure.values.reports import StopReason
 
 from ...conftest import Runtime
+from ...support.losses import timeless
 from ...support.spending import app, ended, report_of, usage
 
 
@@ -196,6 +197,6 @@ async def test_cancel_reaches_each_of_parallel_calls(runtime: Runtime) -> None:
     assert error.report.unstopped == ()
     results = error.report.messages[-1]
     assert isinstance(results, ToolMessage)
-    assert [(result.content, result.is_error) for result in results.results] == [
+    assert [(timeless(result.content), result.is_error) for result in results.results] == [
         (STOPPED, True)
     ] * 2

@@ -293,10 +293,9 @@ async def test_budget_added_while_a_turn_waits(runtime: Runtime) -> None:
         await skip_time(client, turn, timedelta(hours=3))
         report = await turn.result()
 
-    assert [result.content.split(",")[0] for result in results(report)] == [
-        "Waited 50 min",
-        "Waited 2 h",
-    ]
+    first, second = [result.content for result in results(report)]
+    assert first.startswith("Waited 50 min")  # or a second longer, on a busy machine
+    assert second.startswith("Waited 2 h")
 
 
 @pytest.mark.accepts("W10")

@@ -106,6 +106,7 @@ async def until_not(status: int, ask: Callable[[], Awaitable[int]]) -> int:
 
 
 BODIES: dict[str, dict[str, Any]] = {
+    "forget_reminder": {"id": "remind-1"},
     "send_webhook": {"webhook": "on_done-1"},
     "run_agent": {"threadId": "nothing", "runId": "r-1", "messages": []},
     "start_turn": {"agent": "desk", "task": "one"},

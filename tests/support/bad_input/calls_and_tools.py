@@ -308,7 +308,7 @@ PARTS = [
     of_server(
         55,
         "a server that exits during a call",
-        Told("it ended during the call; whether it took effect is unknown"),
+        Told("it ended during the call"),
         asked="die",
     ),
     of_server(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perdure import errors
 from perdure.clients.gateway.hooks.definitions import Hook
-from perdure.clients.gateway.hooks.starting import Start
+from perdure.clients.gateway.hooks.starting import HookStart
 from perdure.clients.gateway.hooks.templates import Delivery
 from perdure.clients.gateway.inputs import document_of
 from perdure.clients.gateway.problems import RefusedError
@@ -60,7 +60,7 @@ def _outcome(hook: Hook, headers: Mapping[str, str], body: bytes) -> str:
     delivery = Delivery(hook.delivery_id(headers, document), headers, document)
     if not hook.takes(delivery):
         return "nothing: the filter leaves it out"
-    start, table = Start.of(hook, delivery), hook.table
+    start, table = HookStart.of(hook, delivery), hook.table
     if start.target is None:
         what = f"turn {start.id} of {table.agent}"
     elif table.event is None:

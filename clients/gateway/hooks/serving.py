@@ -15,8 +15,8 @@ from starlette.routing import Route
 from perdure import errors, limits
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.hooks.definitions import Hook
-from perdure.clients.gateway.hooks.starting import Start
-from perdure.clients.gateway.hooks.tally import Tally
+from perdure.clients.gateway.hooks.starting import HookStart
+from perdure.clients.gateway.hooks.tally import HookTally
 from perdure.clients.gateway.hooks.templates import Delivery
 from perdure.clients.gateway.inputs import Bodies, check_media_type, document_of, kept
 from perdure.clients.gateway.problems import RefusedError, response_to
@@ -38,7 +38,7 @@ class ServedHook:
 
     def __init__(self, client: AgentClient, hook: Hook) -> None:
         self.hook = hook
-        self.tally = Tally(hook.name)
+        self.tally = HookTally(hook.name)
         self._client = client
         self._bodies = Bodies(limits.HOOK_BODIES_BYTES)
         self._starts = asyncio.Semaphore(limits.HOOK_STARTS)
@@ -81,9 +81,9 @@ class ServedHook:
         delivery = Delivery(hook.delivery_id(headers, document), headers, document)
         if not hook.takes(delivery):
             return Response(status_code=_NO_CONTENT)
-        return await self._started(Start.of(hook, delivery))
+        return await self._started(HookStart.of(hook, delivery))
 
-    async def _started(self, start: Start) -> Response:
+    async def _started(self, start: HookStart) -> Response:
         async with asyncio.timeout(limits.HOOK_ANSWER.total_seconds()), self._place():
             started = await start.make(self._client)
         written = to_json(started, exclude_none=True)

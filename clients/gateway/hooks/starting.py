@@ -21,7 +21,7 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,35}", re.ASCII)
 _DIGEST_CHARACTERS = 32
 
 
-class Started(Value):
+class HookStarted(Value):
     """What a delivery has started.
 
     Attributes:
@@ -38,7 +38,7 @@ class Started(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class HookStart:
     """What a delivery is to start.
 
     Attributes:
@@ -54,7 +54,7 @@ class Start:
     target: str | None
 
     @classmethod
-    def of(cls, hook: Hook, delivery: Delivery) -> Start:
+    def of(cls, hook: Hook, delivery: Delivery) -> HookStart:
         """Return what a delivery is to start.
 
         Raises:
@@ -68,7 +68,7 @@ class Start:
             hook, f"{hook.name}:{short}", hook.text(delivery), chosen_id(hook.caller, target)
         )
 
-    async def make(self, client: AgentClient) -> Started:
+    async def make(self, client: AgentClient) -> HookStarted:
         """Start the turn, or send the message or the event. Once this returns, it is recorded.
 
         Raises:
@@ -81,7 +81,7 @@ class Start:
             return await self._message(client, self.target)
         return await self._event(client, self.target, self.hook.table.event)
 
-    async def _turn(self, client: AgentClient) -> Started:
+    async def _turn(self, client: AgentClient) -> HookStarted:
         table, caller = self.hook.table, self.hook.caller
         assert table.agent is not None
         await check_turns(client, caller, self.id)
@@ -97,21 +97,21 @@ class Start:
                 self.hook.name,
                 self.id,
             )
-        return Started(turn=self.id)
+        return HookStarted(turn=self.id)
 
-    async def _message(self, client: AgentClient, session_id: str) -> Started:
+    async def _message(self, client: AgentClient, session_id: str) -> HookStarted:
         table, caller = self.hook.table, self.hook.caller
         await check_sessions(client, caller, session_id)
         session = client.session(
             session_id, table.agent, idle=table.idle, fairness=caller.tenant, **table.common()
         )
         await session.say(self.text, id=self.id, if_busy=table.if_busy, by=caller.subject)
-        return Started(session=session_id, message=self.id)
+        return HookStarted(session=session_id, message=self.id)
 
-    async def _event(self, client: AgentClient, turn_id: str, name: str) -> Started:
+    async def _event(self, client: AgentClient, turn_id: str, name: str) -> HookStarted:
         by = self.hook.caller.subject
         await client.turn(turn_id).emit(name, self.text, id=self.id, by=by)
-        return Started(turn=turn_id, event=self.id)
+        return HookStarted(turn=turn_id, event=self.id)
 
 
 def _short(delivery_id: str) -> str:

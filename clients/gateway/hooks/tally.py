@@ -14,7 +14,7 @@ _PAUSE_S = 60.0
 _SHOWN = 300
 
 
-class Tally:
+class HookTally:
     """The deliveries to a hook since the process began.
 
     Attributes:

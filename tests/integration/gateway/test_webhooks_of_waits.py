@@ -20,7 +20,7 @@ from ...conftest import Runtime, check_history
 from ...support.banking import Bank, payer, pays, refunder
 from ...support.carrying import clerk, letters
 from ...support.gateway.served import as_, served
-from ...support.long_turns import begin, runs_of
+from ...support.long_turns import begin, filling, runs_of
 from ...support.receiver import Answer, Receiver
 from ...support.resets import reset, task_ends
 from ...support.scheduling import DAILY, new_id
@@ -113,6 +113,19 @@ async def test_every_kind_of_wait_is_told_once(runtime: Runtime, receiver: Recei
     assert [len(receiver.of(f"/{task}")) for task in turns] == [1, 1, 1]
 
 
+@pytest.mark.accepts("H160")
+async def test_delay_before_a_turn_is_not_told(runtime: Runtime, receiver: Receiver) -> None:
+    """It waits for nobody."""
+    async with runtime(desk(), model=ScriptedModel(says("done"))) as client:
+        turn = await client.start(
+            "desk", "go", on_wait=receiver.url("/waits"), delay=timedelta(seconds=0.5)
+        )
+        await turn.result()
+        children = await turn.webhooks()
+
+    assert (children, receiver.hooks) == ((), [])
+
+
 @pytest.mark.accepts("H161")
 async def test_delegate_that_waits_is_told_and_a_fork_is_not(
     runtime: Runtime, receiver: Receiver
@@ -162,6 +175,28 @@ async def test_wait_of_several_runs_is_told_once(runtime: Runtime, receiver: Rec
 
     assert [one.token for one in shown] == [one["token"] for one in data["pending"]]
     assert len(receiver.of("/waits")) == 1
+    assert report.output == "done"
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H160", "H161")
+async def test_wait_that_begins_in_a_later_run_has_the_token_of_the_turn(
+    runtime: Runtime, receiver: Receiver
+) -> None:
+    """A token names the first run, whatever run the call waits in."""
+    letter = calls(call("send", call_id="a", to="Ann"))
+    model = ScriptedModel(*filling(4), letter, says("done"))
+    async with runtime(app(clerk(on_exhausted="pause")), model=model) as client:
+        turn = await begin(client, on_wait=receiver.url("/waits"))
+        data = await told(receiver, "/waits")
+        runs = await runs_of(client, turn)
+        shown = await turn.pending_approvals()
+        for pending in data["pending"]:
+            await turn.approve(pending["call_id"], token=pending["token"])
+        report = await turn.result()
+
+    assert len(runs) > 1
+    assert [one.token for one in shown] == [one["token"] for one in data["pending"]]
     assert report.output == "done"
 
 

@@ -21,33 +21,42 @@ from perdure.turn import carry, guards, take_over
 from perdure.turn.context_window import Cut, sent
 from perdure.turn.decide import Stop, next_move
 from perdure.turn.facts import (
+    AgentResolved,
     BudgetAdded,
     CallFailed,
     Decided,
+    ModelAnswered,
     Recorded,
     Resumed,
     Scheduled,
+    ToolLost,
     ToolReturned,
+    TurnStarted,
 )
 from perdure.turn.fold import apply, fold
-from perdure.turn.keys import CarryKey, ModelKey
+from perdure.turn.keys import AgentKey, CarryKey, ModelKey, ToolKey
 from perdure.turn.situation import Situation
 from perdure.turn.snapshot import VERSION, CarriedPart
 from perdure.turn.state import CarriedOver, TurnState
 from perdure.turn.wire import Origin, TurnRequest
+from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
+from perdure.values.losses import Loss
 from perdure.values.messages import (
     AssistantMessage,
     Message,
     Text,
+    ToolCall,
     ToolMessage,
     UserMessage,
     closed,
 )
+from perdure.values.reports import StopReason
 from perdure.values.tasks import Task
 
 from ..support.carried_states import carried, continued, parts_of
-from ..support.simulated import Played, turn
+from ..support.folding import AGENT
+from ..support.simulated import SENT_AT, Played, turn
 from ..support.thorough import examples
 
 
@@ -326,3 +335,23 @@ class _Later(CarriedPart):
 
     number: str  # type: ignore[assignment]  # another shape
     count: str  # type: ignore[assignment]
+
+
+@pytest.mark.accepts("T65")
+def test_loss_of_an_attempt_is_carried_but_not_in_the_digest() -> None:
+    """A worker of an earlier release drops it, and computes the same digest."""
+    tools = tuple(item.model_copy(update={"is_idempotent": True}) for item in AGENT.tools)
+    agent = AGENT.model_copy(update={"tools": tools})
+    call = ToolCall(id="c1", name="write")
+    answer = ModelAnswer(
+        message=AssistantMessage(parts=(call,)), stop=StopReason.TOOL_CALLS, model="any"
+    )
+    lost = ToolLost(ToolKey(1, 1), Loss.WORKER_LOST, sent_at=SENT_AT)
+    request = TurnRequest(agent="any", task=Task(content="go"))
+    begun = (TurnStarted(request), AgentResolved(AgentKey(), agent))
+    state = fold([*begun, ModelAnswered(ModelKey(1), answer), lost])
+    open_call = replace(state.open_step.at(1), loss=None)
+    without = replace(state, open_step=state.open_step.with_call(1, open_call))
+
+    assert carried(state).open_step.at(1).loss == lost.how
+    assert carry.state_of(state).digest == carry.state_of(without).digest

@@ -17,6 +17,7 @@ from perdure.agents.delegates import tools as delegation_tools
 from perdure.agents.effects import PinnedEffect
 from perdure.agents.handoffs import HAND_OVER, PinnedHandoff
 from perdure.agents.handoffs import tool as handoff_tool
+from perdure.agents.jobs import PinnedJob
 from perdure.agents.middleware import Logger, Middleware, Timeout
 from perdure.agents.questions import PinnedQuestion
 from perdure.agents.skills import LOAD_SKILL, Skill, joined
@@ -53,7 +54,8 @@ class ToolDefinition(Wire):
     task, and `is_async`, that the function is async. `effect` has what the tool says about its
     effect, None if it says nothing. `undoes` is the tool whose calls it takes back, and
     `undone_defaults` has the arguments that calls of that tool may leave out. `wait` has what the
-    turn does for a tool that waits, and `asks` what may be answered for one that asks a person.
+    turn does for a tool that waits, `asks` what may be answered for one that asks a person, and
+    `job` how the result of a tool is had that comes later.
     These tools, the tools of delegation and `hand_over` have no activity: the turn runs them
     itself.
     """
@@ -78,6 +80,7 @@ class ToolDefinition(Wire):
     undone_defaults: dict[str, JsonValue] = Field(default={}, exclude_if=not_)
     asks: PinnedQuestion | None = Field(default=None, exclude_if=not_)
     wait: PinnedWait | None = Field(default=None, exclude_if=not_)
+    job: PinnedJob | None = Field(default=None, exclude_if=not_)
 
     @property
     def timeout(self) -> timedelta:
@@ -154,7 +157,8 @@ class AgentDefinition(Wire):
     unknown says what that means. `model_retry` is None in a definition of an
     earlier release: then a model that fails is asked once more. `indexed` means that the namespace
     has Perdure's search attributes. A turn may neither find that out itself, nor set them if they
-    are missing.
+    are missing. `call_secret` is a random text for the tokens of calls whose result comes later,
+    empty for an agent without such tools.
     """
 
     name: str
@@ -190,6 +194,7 @@ class AgentDefinition(Wire):
     on_child_error: OnChildError = "cancel"
     on_failure: OnFailure = "keep"
     model_retry: PinnedRetry | None = None
+    call_secret: str = Field(default="", exclude_if=not_, repr=False)
 
     @property
     def chain(self) -> tuple[Target, ...]:
@@ -441,4 +446,5 @@ def define_tool(item: Tool, activity: str) -> ToolDefinition:
         is_async=item.is_async,
         effect=item.pinned_effect,
         wait=item.wait,
+        job=item.pinned_job,
     )

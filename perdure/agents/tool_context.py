@@ -41,6 +41,9 @@ class ToolContext(Generic[Deps]):
             the tool says; without it, the `idempotency_key`. 32 hexadecimal digits.
         attempt: 1, or more when an idempotent tool runs again because its worker was lost.
         labels: The labels given when the turn was started.
+        call_token: The token by which `AgentClient.finish_call` sends the result of this call, for
+            a tool with `later=True`; else empty. It is the same for every attempt. Who has it may
+            answer for the tool, so give it to the job alone.
     """
 
     deps: Deps = field(repr=False)
@@ -52,6 +55,7 @@ class ToolContext(Generic[Deps]):
     labels: Mapping[str, str]
     beat: Callable[..., None] = field(repr=False)
     read_secret: Callable[[str], str] = field(repr=False)
+    call_token: str = field(default="", repr=False)
 
     def heartbeat(self, *details: JsonValue) -> None:
         """Report progress. It is not needed to keep the call alive: Perdure does that.

@@ -33,8 +33,9 @@ from typing import (
 from pydantic_core import to_json
 
 from perdure import errors, limits, validation
-from perdure.agents import effects
+from perdure.agents import effects, jobs
 from perdure.agents.effects import EffectOptions, PinnedEffect
+from perdure.agents.jobs import JobOptions, PinnedJob
 from perdure.agents.tool_context import ToolContext
 from perdure.agents.waits import PinnedWait
 from perdure.schemas import tool_arguments
@@ -69,7 +70,7 @@ class _CallOptions(TypedDict, total=False):
     local: bool
 
 
-class ToolOptions(_CallOptions, EffectOptions, total=False):
+class ToolOptions(_CallOptions, EffectOptions, JobOptions, total=False):
     """The options of a tool except its name and description; see `tool`."""
 
 
@@ -80,6 +81,7 @@ _DEFAULTS = ToolOptions(
     requires_approval=False,
     local=False,
     **effects.DEFAULTS,
+    **jobs.DEFAULTS,
 )
 _A_TOOL = Annotated[Callable[..., Any], Must("a tool or a function")]
 _KINDS = {
@@ -87,8 +89,8 @@ _KINDS = {
     "timeout": validation.Time,
     **dict.fromkeys(("read_only", "idempotent", "requires_approval", "local"), bool),
     **effects.KINDS,
-    "verify": _A_TOOL | None,
-    "undo": _A_TOOL | None,
+    **jobs.KINDS,
+    **dict.fromkeys(("verify", "undo", "poll", "cancel"), _A_TOOL | None),
 }
 
 
@@ -135,6 +137,9 @@ class Tool(Generic[P, R]):
         self.effect = self._options["effect"]
         self.verify = self._bound("verify")
         self.undo = self._bound("undo")
+        jobs.check(self.name, self._options, is_local=self.local)
+        self.poll = self._bound("poll")
+        self.cancel = self._bound("cancel")
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
         self.asks: PinnedQuestion | None = None
@@ -177,6 +182,10 @@ class Tool(Generic[P, R]):
             settle: As for `tool`.
             on_unknown: As for `tool`.
             undo: As for `tool`.
+            later: As for `tool`.
+            poll: As for `tool`.
+            poll_every: As for `tool`.
+            cancel: As for `tool`.
 
         Raises:
             ConfigurationError: The schema, the name, the timeout or another value is not valid.
@@ -185,14 +194,14 @@ class Tool(Generic[P, R]):
         made._stated = tool_arguments.stated(f"tool {name}", parameters)
         return made
 
-    def _bound(self, option: Literal["verify", "undo"]) -> Tool | None:
+    def _bound(self, option: Literal["verify", "undo", "poll", "cancel"]) -> Tool | None:
         """Return the tool that an option names; None without it.
 
         Raises:
             ConfigurationError: It cannot be a tool, or is read-only where it must not be, or not
                 where it must.
         """
-        given, reads = self._options[option], option == "verify"
+        given, reads = self._options[option], option in ("verify", "poll")
         if given is None:
             return None
         bound: Tool = given if isinstance(given, Tool) else Tool(given, read_only=reads)
@@ -246,6 +255,27 @@ class Tool(Generic[P, R]):
             verify_timeout_s=self.verify.timeout.total_seconds() if self.verify else 0,
             on_unknown=self._options["on_unknown"],
             can_undo=self.undo is not None,
+        )
+
+    @property
+    def pinned_job(self) -> PinnedJob | None:
+        """What a turn is pinned to of its jobs; None for a tool whose result comes at once.
+
+        Raises:
+            ConfigurationError: The tool of an option takes other arguments than the tool.
+        """
+        later = self._options["later"]
+        if later is False:
+            return None
+        self._check_bound("poll", self.poll, jobs.HANDLE)
+        self._check_bound("cancel", self.cancel, jobs.HANDLE)
+        return PinnedJob(
+            longest_s=jobs.longest(later).total_seconds(),
+            polls=self.poll is not None,
+            poll_every_s=self._options["poll_every"].total_seconds() if self.poll else 0,
+            poll_timeout_s=self.poll.timeout.total_seconds() if self.poll else 0,
+            can_cancel=self.cancel is not None,
+            cancel_timeout_s=self.cancel.timeout.total_seconds() if self.cancel else 0,
         )
 
     @functools.cached_property
@@ -380,10 +410,19 @@ def tool(
             or a turn of an agent with `on_failure="undo"` fails. It takes arguments of the call by
             name, `result`, which is the text of its result, and `ToolContext`. A tool has its own
             options: its approval, its effect and its read-back.
+        later: Whether the function starts a job and returns its handle, and the result comes later;
+            or the time after which the call is then given up, instead of a day. The call stays open
+            without a worker until `AgentClient.finish_call` gets `ctx.call_token` and the result.
+        poll: A read-only function or tool that asks for the result of a job. It takes arguments of
+            the call by name, `handle`, and `ToolContext`. None means that the job runs. If it
+            raises, it is tried again.
+        poll_every: The pause between two polls; the default is 30 seconds.
+        cancel: A function or tool that cancels a job, when its call is given up or the turn ends.
+            It takes the same arguments as `poll`, and may be called more than once.
 
     Raises:
-        ConfigurationError: The name, the timeout or another value is not valid, or the tool is
-            local but not read-only.
+        ConfigurationError: The name, the timeout or another value is not valid, the tool is local
+            but not read-only, or an option needs another one.
     """
 
     def make(f: Callable[..., Any]) -> Tool:

@@ -53,7 +53,7 @@ from perdure.turn.facts import (
 from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
 from perdure.turn.wait_values import Woken
-from perdure.turn.waiting import EVENT
+from perdure.turn.waiting import Waiting
 from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Remaining
@@ -305,7 +305,7 @@ def _begun(fact: WaitBegan) -> str:
         case WaitBegan("delay", until=datetime() as until):
             return f"begins at {in_words(until)}"
         case WaitBegan(kind, reason, until=datetime() as until, calls=(_, *_)):
-            what = "waits for an event," if kind == EVENT else "waits"
+            what = Waiting(kind, reason).of_calls_in_words
             return f"{what} until {in_words(until)}: {_all(reason)}"
         case WaitBegan(until=datetime() as until):
             moment = in_words(until) if fact.limit else f"{until:%H:%M:%S} UTC"

@@ -13,7 +13,7 @@ from perdure.clients.turns import updates
 from perdure.temporal import access
 from perdure.temporal.names import FINISH_CALL
 from perdure.turn import call_tokens
-from perdure.turn.wire import FinishCall
+from perdure.turn.job_values import FinishCall
 
 
 async def finish(

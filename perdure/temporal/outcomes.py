@@ -52,6 +52,7 @@ from perdure.turn.facts import (
     TurnStarted,
     Verified,
 )
+from perdure.turn.job_values import FinishCall
 from perdure.turn.keys import (
     ActivityKey,
     AgentKey,
@@ -70,11 +71,9 @@ from perdure.turn.keys import (
 )
 from perdure.turn.slot import ScheduledBy, Slot
 from perdure.turn.snapshot import VERSION, CarriedPart
-from perdure.turn.wait_values import TurnEvent
+from perdure.turn.wait_values import Emit, TurnEvent
 from perdure.turn.wire import (
     ChildNews,
-    Emit,
-    FinishCall,
     Resume,
     Steer,
     Summary,

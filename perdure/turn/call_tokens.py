@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from perdure import errors
 from perdure.turn.keys import ToolKey
+from perdure.values.messages import ToolCall
 
 _MAC_BYTES = 16
 _PREFIX = "call_"
@@ -26,24 +27,24 @@ class CallToken:
     Attributes:
         turn_id: The id of the turn.
         key: The key of the call, without its attempt.
-        run: The end of the id of the first run of the turn.
+        call: The digest of the call, so that another one at the same place has another token.
         mac: The MAC of these.
     """
 
     turn_id: str
     key: ToolKey
-    run: str
+    call: str
     mac: bytes
 
     def is_made_with(self, secret: str) -> bool:
         """Return whether the token was made with this secret."""
-        expected = _mac(secret, _content(self.turn_id, self.key, self.run))
+        expected = _mac(secret, _content(self.turn_id, self.key, self.call))
         return bool(secret) and hmac.compare_digest(expected, self.mac)
 
 
-def make(secret: str, turn_id: str, key: ToolKey, run: str) -> str:
+def make(secret: str, turn_id: str, key: ToolKey, call: str) -> str:
     """Return the token of a call: letters, digits, dashes and underscores."""
-    content = _content(turn_id, key, run)
+    content = _content(turn_id, key, call)
     encoded = base64.urlsafe_b64encode(_mac(secret, content) + content)
     return _PREFIX + encoded.decode().rstrip("=")
 
@@ -57,8 +58,8 @@ def parse(text: str) -> CallToken:
     try:
         encoded = text.removeprefix(_PREFIX)
         raw = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
-        turn_id, step, call, run = raw[_MAC_BYTES:].decode().rsplit("\n", 3)
-        token = CallToken(turn_id, ToolKey(int(step), int(call)), run, raw[:_MAC_BYTES])
+        turn_id, step, place, call = raw[_MAC_BYTES:].decode().rsplit("\n", 3)
+        token = CallToken(turn_id, ToolKey(int(step), int(place)), call, raw[:_MAC_BYTES])
     except (ValueError, binascii.Error):
         raise not_open() from None
     if not text.startswith(_PREFIX) or not turn_id:
@@ -73,8 +74,18 @@ def not_open() -> errors.InvalidRequestError:
     )
 
 
-def _content(turn_id: str, key: ToolKey, run: str) -> bytes:
-    return f"{turn_id}\n{key.step}\n{key.call}\n{run}".encode("utf-8", "replace")
+def digest_of(call: ToolCall, run: str) -> str:
+    """Return the digest of a call: 16 hexadecimal digits.
+
+    As the idempotency key of the call, it is the same after a reset to a point before it, if the
+    call has the same arguments then. `run` is the end of the id of the first run of the turn.
+    """
+    text = "\n".join((run, call.name, call.arguments))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _content(turn_id: str, key: ToolKey, call: str) -> bytes:
+    return f"{turn_id}\n{key.step}\n{key.call}\n{call}".encode("utf-8", "replace")
 
 
 def _mac(secret: str, content: bytes) -> bytes:

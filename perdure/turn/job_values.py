@@ -41,3 +41,12 @@ class Job(Wire):
     def token(self) -> str:
         """The token by which the result is sent; empty while the tool runs."""
         return self.begun.token if self.begun else ""
+
+
+class FinishCall(Wire):
+    """The result of a call, by its token. `content` is text for the model. `by` is who sends it."""
+
+    token: str = Field(repr=False)
+    content: str
+    is_error: bool = False
+    by: str | None = None

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from perdure import errors, limits
+from perdure import errors, limits, validation
 from perdure.agents.jobs import PinnedJob
 from perdure.base import replace
 from perdure.errors import TooLargeError
 from perdure.text import head, one_line, size
 from perdure.turn import call_tokens, effects, steps
+from perdure.turn.call_tokens import CallToken
 from perdure.turn.facts import CallFinished, JobStopped, Polled, ToolLost, ToolReturned
-from perdure.turn.job_values import Job
+from perdure.turn.job_values import FinishCall, Job
 from perdure.turn.keys import ToolKey
 from perdure.turn.open_step import OpenCall
 from perdure.turn.state import TurnState
 from perdure.turn.wait_values import CallWait, Woken
-from perdure.turn.wire import FinishCall, ToolOutput
+from perdure.turn.wire import ToolOutput
 from perdure.values.losses import Loss
 
 
@@ -121,10 +122,13 @@ def result_of(job: Job, output: ToolOutput) -> ToolOutput:
     return output.model_copy(update=of_effect)
 
 
-def check(state: TurnState, finish: FinishCall, run: str) -> CallFinished:
-    """Return the fact of a result that somebody sends.
+def check(state: TurnState | None, finish: FinishCall, run: str) -> None:
+    """Refuse a result that nobody waits for, or that is not proven to be that of the call.
 
-    `run` is the end of the id of the first run of the turn.
+    Args:
+        state: The state of the turn; None while it is carried over from the run before.
+        finish: What somebody sends.
+        run: The end of the id of the first run of the turn.
 
     Raises:
         InvalidRequestError: It is not the token of an open call of this turn.
@@ -132,29 +136,26 @@ def check(state: TurnState, finish: FinishCall, run: str) -> CallFinished:
         TooLargeError: The result is too large.
     """
     token = call_tokens.parse(finish.token)
-    secret = state.agent.call_secret if state.agent else ""
-    if not token.is_made_with(secret):
-        raise call_tokens.not_open()
+    validation.check_by("the result of the call", finish.by)
     if (bytes_ := size(finish.content)) > limits.TOOL_RESULT_BYTES:
         raise TooLargeError(
             f"the result of the call is {bytes_} bytes, more than {limits.TOOL_RESULT_BYTES}; send"
             " the address of the rest",
             context={"bytes": bytes_, "limit": limits.TOOL_RESULT_BYTES},
         )
-    fact = _fact(token.key, finish)
-    if not _is_open(state, fact, run if token.run == run else ""):
+    if state is None:
+        return
+    secret = state.agent.call_secret if state.agent else ""
+    if not token.is_made_with(secret):
+        raise call_tokens.not_open()
+    if not (_waits_for(state, recorded(finish)) or _runs(state, token, run)):
         raise too_late(state, token.key)
-    return fact
-
-
-def _fact(key: ToolKey, finish: FinishCall) -> CallFinished:
-    output = ToolOutput(content=finish.content, is_error=finish.is_error)
-    return CallFinished(key, output, finish.token, finish.by)
 
 
 def recorded(finish: FinishCall) -> CallFinished:
-    """Return the fact of a result that a turn has accepted."""
-    return _fact(call_tokens.parse(finish.token).key, finish)
+    """Return the fact of a result that somebody sends."""
+    output = ToolOutput(content=finish.content, is_error=finish.is_error)
+    return CallFinished(call_tokens.parse(finish.token).key, output, finish.token, finish.by)
 
 
 def fits(state: TurnState, fact: CallFinished) -> bool:
@@ -162,22 +163,28 @@ def fits(state: TurnState, fact: CallFinished) -> bool:
 
     While a tool runs, a turn does not go on in a new run.
     """
-    return _is_open(state, fact, "")
+    return _waits_for(state, fact)
 
 
-def _is_open(state: TurnState, fact: CallFinished, run: str) -> bool:
-    """Return whether a call waits for this result; with `run`, also one whose tool still runs."""
+def _waits_for(state: TurnState, fact: CallFinished) -> bool:
+    """Return whether a call waits for this result."""
     if not steps.is_open(state, fact.key):
         return False
     job = state.open_step.at(fact.key.call).job
-    if job is not None and job.output is not None:
+    return job is not None and job.output is None and bool(job.token) and job.token == fact.token
+
+
+def _runs(state: TurnState, token: CallToken, run: str) -> bool:
+    """Return whether the tool of a call still runs, or is to run again, and has no result yet."""
+    key = token.key
+    if not steps.is_open(state, key):
         return False
-    if job is not None and job.begun is not None:
-        return job.token == fact.token
-    place = (fact.key.step, fact.key.call)
+    open_call = state.open_step.at(key.call)
+    if open_call.job is not None or token.call != call_tokens.digest_of(open_call.edited, run):
+        return False
     tools = (key for key in state.in_flight if isinstance(key, ToolKey))
-    is_running = any((key.step, key.call) == place for key in tools)
-    return bool(run) and (is_running or state.attempts.has_lost(fact.key))
+    is_running = any((tool.step, tool.call) == (key.step, key.call) for tool in tools)
+    return is_running or state.attempts.has_lost(key)
 
 
 def too_late(state: TurnState, key: ToolKey) -> errors.CallFinishedError:

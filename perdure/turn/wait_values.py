@@ -55,3 +55,11 @@ class TurnEvent(Wire):
     id: str
     name: str
     body: str = ""
+
+
+class Emit(Wire):
+    """An event to the running turn. Its id is the id of the update; `body` is JSON text."""
+
+    name: str
+    body: str = ""
+    by: str | None = None

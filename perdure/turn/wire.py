@@ -446,23 +446,6 @@ class Steer(Wire):
     parts: UserParts = ()
 
 
-class Emit(Wire):
-    """An event to the running turn. Its id is the id of the update; `body` is JSON text."""
-
-    name: str
-    body: str = ""
-    by: str | None = None
-
-
-class FinishCall(Wire):
-    """The result of a call, by its token. `content` is text for the model. `by` is who sends it."""
-
-    token: str = Field(repr=False)
-    content: str
-    is_error: bool = False
-    by: str | None = None
-
-
 class Resume(Wire):
     """Lets a turn that waits for a provider ask its model again. `by` is who asks."""
 

@@ -30,7 +30,7 @@ from perdure.temporal.names import (
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.text import described
-from perdure.turn import call_waits, gates, jobs
+from perdure.turn import additions, call_waits, gates, jobs
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.facts import (
     BudgetAdded,
@@ -43,8 +43,8 @@ from perdure.turn.facts import (
     TurnContinued,
     TurnStarted,
 )
-from perdure.turn.state import TurnState
-from perdure.turn.wire import FinishCall, Summary
+from perdure.turn.job_values import FinishCall
+from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.reports import Outcome
 from perdure.workflows import ancestors, schedule_total, storage
@@ -250,7 +250,7 @@ class AgentTurn:
             )
             with failures.typed():
                 try:
-                    self._check_added(added, self._board.state)
+                    additions.check(self._board.state, added)
                 except errors.InvalidRequestError:
                     if not is_root and self._board.state.agent is None and workflow.patched(_NOTED):
                         self._board.note(added)  # as readers do: its agent may have such a limit
@@ -260,22 +260,6 @@ class AgentTurn:
                 await ancestors.tell_added(self._board.state, added.more)
             self._board.note(added)
         return self._remaining()
-
-    def _check_added(self, added: BudgetAdded, state: TurnState) -> None:
-        """Reject an addition to a limit that the turn does not have, or does not know yet.
-
-        Raises:
-            InvalidRequestError: There is no such limit, or the sum is too large.
-        """
-        try:
-            state.with_added(added)
-        except errors.InvalidRequestError as error:
-            if not state.is_delayed:
-                raise
-            raise errors.InvalidRequestError(
-                f"{error.message}: before a turn begins, only the limits that it was started with"
-                " can be raised"
-            ) from None
 
     def _remaining(self) -> RawValue:
         state = self._board.state.foreseen if self._board.state.is_delayed else self._board.state
@@ -292,7 +276,7 @@ class AgentTurn:
             added = outcomes.added(payload)
             validation.check_by("what is added", added.by)
             if self._board.state.agent is not None or self._board.state.is_delayed:
-                self._check_added(added, self._board.state.foreseen)
+                additions.check(self._board.state.foreseen, added)
 
     @workflow.update(name=RESUME)
     async def resume(self, payload: RawValue = NOTHING) -> None:
@@ -404,12 +388,8 @@ class AgentTurn:
             return
         with failures.typed():
             finish = unpack(payload, FinishCall)
-            validation.check_by("the result of the call", finish.by)
-            if self._is_taking_over:
-                outcomes.call_finished(payload)
-                return
-            run = workflow.info().first_execution_run_id[-8:]
-            jobs.check(self._board.state, finish, run)
+            state = None if self._is_taking_over else self._board.state
+            jobs.check(state, finish, workflow.info().first_execution_run_id[-8:])
             self._loop.check_goes_on()
 
     async def _note(self, fact: Decided | Resumed | Said | Emitted | CallFinished) -> None:

@@ -345,9 +345,9 @@ class Moves:
     def _token(self, move: Act | Verify, agent: AgentDefinition) -> str:
         """Return the token by which the result of a call is sent."""
         info, key = workflow.info(), move.key
+        digest = call_tokens.digest_of(move.call, info.first_execution_run_id[-8:])
         place = ToolKey(key.step, key.call)
-        run = info.first_execution_run_id[-8:]
-        return call_tokens.make(agent.call_secret, info.workflow_id, place, run)
+        return call_tokens.make(agent.call_secret, info.workflow_id, place, digest)
 
     def _run_of_job(self, move: Act, agent: AgentDefinition, tool: ToolDefinition) -> ToolRun:
         """Return the input of the activities of a job."""

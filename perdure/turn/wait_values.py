@@ -7,7 +7,7 @@ from typing import Literal
 
 from perdure.base import Wire
 
-WokenBy = Literal["time", "event", "message", "refused"]
+WokenBy = Literal["time", "event", "message", "refused", "result"]
 
 
 class CallWait(Wire):
@@ -19,6 +19,7 @@ class CallWait(Wire):
         since: The start of the wait.
         until: The moment at which it ends at the latest.
         event: The name of the event that it waits for; empty for a wait for the time alone.
+        is_job: Whether it waits for the result of a job, which its tool has started.
     """
 
     key: str
@@ -26,6 +27,7 @@ class CallWait(Wire):
     since: datetime
     until: datetime
     event: str = ""
+    is_job: bool = False
 
 
 class Woken(Wire):
@@ -33,8 +35,8 @@ class Woken(Wire):
 
     Attributes:
         key: The text of the key of the call.
-        by: What ended it: the `time` is over, an `event` or a `message` of the user has come, or
-            the call was `refused`, and nothing was waited for.
+        by: What ended it: the `time` is over, an `event`, a `message` of the user or the `result`
+            of a job has come, or the call was `refused`, and nothing was waited for.
         waited_s: How long it has waited, in seconds.
         event_id: The id of the event that ended it.
         reason: Why it was refused.
@@ -53,3 +55,11 @@ class TurnEvent(Wire):
     id: str
     name: str
     body: str = ""
+
+
+class Emit(Wire):
+    """An event to the running turn. Its id is the id of the update; `body` is JSON text."""
+
+    name: str
+    body: str = ""
+    by: str | None = None

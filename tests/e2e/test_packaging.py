@@ -138,6 +138,7 @@ def test_wheel_holds_perdure_and_nothing_else(built: Built) -> None:
     }
 
 
+@pytest.mark.slow
 def test_wheel_holds_every_file_of_the_package(built: Built) -> None:
     """A subpackage that pyproject.toml does not list would be missing only for users."""
     package = built.source / "perdure"

@@ -225,6 +225,7 @@ async def test_depth_is_the_least_of_all_above(runtime: Runtime) -> None:
     assert results(models["editor"])[0].content == "not I"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D14")
 async def test_cycle_ends_at_the_depth_limit(runtime: Runtime) -> None:
     """A delegates to B, B to A, and so on, down to three levels below the root."""
@@ -428,6 +429,7 @@ async def test_inherited_tool_that_the_parent_may_not_use_is_not_offered_and_its
     assert "There is no tool named 'look'" in results(models["writer"])[0].content
 
 
+@pytest.mark.slow
 async def test_tools_are_inherited_over_two_levels_or_not_at_all(runtime: Runtime) -> None:
     """With `inherit=False`, a delegate has only its own tools."""
     models = {
@@ -524,6 +526,7 @@ async def test_terminated_parent_leaves_no_child_running(runtime: Runtime) -> No
     assert [one.outcome for one in ended.value.report.children] == [None]
 
 
+@pytest.mark.slow
 async def test_terminated_child_is_told_to_its_parent_and_charged_with_what_it_reserved(
     runtime: Runtime,
 ) -> None:
@@ -548,6 +551,7 @@ async def test_terminated_child_is_told_to_its_parent_and_charged_with_what_it_r
     assert report.spent.tokens == child.spent.tokens + 300
 
 
+@pytest.mark.slow
 async def test_delegation_can_want_an_approval_and_its_child_keeps_what_the_task_wants(
     runtime: Runtime,
 ) -> None:
@@ -602,6 +606,7 @@ async def _existing(client: AgentClient, turn_id: str) -> Turn[Any]:
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_child_whose_id_is_taken_gets_another(runtime: Runtime) -> None:
     """Another turn with that id is running, such as a child of an earlier run: it is not
     touched.

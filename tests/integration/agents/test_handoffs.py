@@ -319,6 +319,7 @@ async def test_turn_keeps_its_output_type_its_guardrails_and_its_observers(
     assert (seen.ends, other.steps) == (["billing"], [])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45")
 async def test_one_ledger_and_the_limits_of_the_turn(runtime: Runtime) -> None:
     """The budget counts both; the limits of the second agent are not used."""
@@ -343,6 +344,7 @@ async def test_one_ledger_and_the_limits_of_the_turn(runtime: Runtime) -> None:
     assert (status.budget, status.max_iterations) == (budget, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45")
 async def test_last_answer_of_a_spent_budget_is_the_other_agents(runtime: Runtime) -> None:
     """With `on_exhausted="finish"` of the first agent."""
@@ -379,6 +381,7 @@ async def test_handoff_in_the_last_iteration_is_resumed_by_the_other_agent(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45")
 async def test_paused_turn_goes_on_with_the_other_agent(runtime: Runtime) -> None:
     """It waits for more iterations after the handoff, as the first agent says."""
@@ -540,6 +543,7 @@ async def test_agent_that_a_deploy_removed_is_an_error_for_the_model(perdure_ser
     assert "agent support hands over to 'billing', which this worker does not know" in error.message
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D49")
 async def test_policy_denies_a_handoff_and_that_of_the_other_agent_decides_then(
     runtime: Runtime,
@@ -823,6 +827,7 @@ async def test_conversation_that_is_too_long_for_the_other_agent_is_shortened(
     assert left.results > 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D48")
 async def test_spans_name_the_agent_that_asks(runtime: Runtime) -> None:
     """The turn's span is that of the agent that it was started with."""

@@ -276,6 +276,7 @@ async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:
             await client.run("looker", "go")
 
 
+@pytest.mark.slow
 async def test_timeout_ends_the_turn_with_what_was_done(runtime: Runtime) -> None:
     """The call in flight is cancelled, and earlier steps are kept."""
     model = ScriptedModel(calls(call("look")), says("late", delay=timedelta(seconds=30)))
@@ -371,6 +372,7 @@ async def test_logger_writes_error_and_duration_however_the_turn_goes_out(
     assert (out["error"], out["duration_ms"] >= 0, out["steps"]) == (error, True, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O6")
 async def test_observer_that_raises_no_exception_takes_nothing_from_those_behind_it(
     runtime: Runtime,
@@ -418,6 +420,7 @@ async def test_logger_writes_a_line_when_a_failed_turn_goes_out(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E140")
 async def test_observers_hear_of_a_failed_end(runtime: Runtime) -> None:
     """With the work before it."""

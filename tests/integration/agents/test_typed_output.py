@@ -117,6 +117,7 @@ async def test_name_alone_gives_json_values_and_with_a_type_an_instance(runtime:
     assert (by_name.output, typed.output, text.output) == (json.loads(WRITTEN), INVOICE, WRITTEN)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X4")
 async def test_caller_names_the_type_of_an_agent_that_has_none(runtime: Runtime) -> None:
     """A list at the root: the schema of the request is an object, and the value is taken out
@@ -242,6 +243,7 @@ async def test_fenced_answer_is_read(run: Run) -> None:
     assert (report.output, report.model_calls) == (INVOICE, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X2")
 async def test_empty_answer_is_an_error_of_the_model(run: Run) -> None:
     """It is retried once, like any empty answer, and the error names the model."""
@@ -251,6 +253,7 @@ async def test_empty_answer_is_an_error_of_the_model(run: Run) -> None:
         await run(model, output=Invoice)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X3")
 async def test_asking_again_is_within_the_iterations_and_the_budget(run: Run) -> None:
     """Each wrong answer is a step of the turn, and is charged."""
@@ -286,6 +289,7 @@ async def test_answer_that_was_cut_off_after_its_end_is_read(run: Run) -> None:
     assert (report.outcome, report.risk, report.output) == (Outcome.TRUNCATED, "truncated", INVOICE)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X3")
 async def test_last_answer_of_a_spent_budget_is_held_to_the_type(runtime: Runtime) -> None:
     """An agent with the policy `finish` may answer in its type; otherwise no further request is
@@ -324,6 +328,7 @@ async def test_calls_that_were_not_run_are_paired_when_the_model_is_asked_again(
     ]
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize(
     ("protocol", "wrong", "right"),
     [
@@ -540,6 +545,7 @@ async def test_generate_is_paid_from_its_budget(runtime: Runtime) -> None:
     assert caught.value.report.agent == "perdure.generate"
 
 
+@pytest.mark.slow
 async def test_failed_attempts_between_wrong_answers_do_not_count_as_answers(run: Run) -> None:
     """The limit counts answers: a model that was unavailable for a moment has not answered."""
     model = ScriptedModel("one", fails(errors.LLMUnavailableError("away")), "two", WRITTEN)

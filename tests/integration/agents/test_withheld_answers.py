@@ -217,6 +217,7 @@ async def test_error_of_what_looks_at_an_answer_does_not_quote_the_answer(
     assert "hunter2" not in str([failed.message, failed.context, failed.report])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G37")
 async def test_error_of_an_agent_without_checks_quotes_the_answer(runtime: Runtime) -> None:
     model = ScriptedModel(says("I may not.", stop=StopReason.REFUSED), WRONG, WRONG, WRONG)

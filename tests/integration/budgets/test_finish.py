@@ -179,6 +179,7 @@ async def test_transcript_is_shortened_until_the_last_answer_is_paid_for(
 # --- a last answer that fails
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B9", "L19")
 async def test_last_answer_that_asks_for_tools_gets_none(runtime: Runtime) -> None:
     """Its text is the output; its messages can be continued."""
@@ -202,6 +203,7 @@ async def test_last_answer_that_asks_for_tools_gets_none(runtime: Runtime) -> No
     assert [result.is_error for result in closed.results] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B9", "B8")
 async def test_last_answer_that_was_lost_with_its_worker_is_asked_for_again(
     perdure_server: str,

@@ -48,6 +48,7 @@ async def test_second_call_with_the_same_effect_is_answered_from_the_record(
     assert all(len(key) == 32 for key in keys)
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("T46")
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_two_calls_of_one_answer_with_the_same_effect_run_once(
@@ -121,6 +122,7 @@ async def test_call_that_has_not_taken_effect_is_made_again_if_it_may_be(
     assert (len(bank.ledger), bank.reads, bank.attempts) == (1, 1, [1, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T47")
 async def test_call_that_may_not_be_repeated_is_said_to_be_without_effect(
     run: Run, bank: Bank
@@ -137,6 +139,7 @@ async def test_call_that_may_not_be_repeated_is_said_to_be_without_effect(
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T47")
 async def test_read_back_is_repeated_while_the_service_is_away(run: Run, bank: Bank) -> None:
     """History has one activity for all attempts."""
@@ -148,6 +151,7 @@ async def test_read_back_is_repeated_while_the_service_is_away(run: Run, bank: B
     assert bank.reads == 3
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T47")
 async def test_effect_that_appears_late_is_found_after_the_time_to_settle(
     run: Run, bank: Bank
@@ -191,6 +195,7 @@ async def test_second_call_after_an_unknown_one_is_looked_up_first(run: Run, ban
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T48")
 async def test_second_call_after_an_unknown_one_is_not_made_without_a_read_back(
     run: Run, bank: Bank
@@ -206,6 +211,7 @@ async def test_second_call_after_an_unknown_one_is_not_made_without_a_read_back(
     assert [call.step for call in report.unsettled] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T48")
 async def test_second_call_reaches_a_service_that_recognizes_its_key(run: Run, bank: Bank) -> None:
     """The tool says so with `idempotent=True`. What it returns settles the first call."""
@@ -249,6 +255,7 @@ async def test_service_is_asked_again_after_the_time_of_the_tool_is_up(run: Run)
     assert results(report) == [(ToolOutcome.DONE, "paid i-1")]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("T64")
 @pytest.mark.parametrize("options", [{}, {"effect": None, "idempotent": True}], ids=["once", "key"])
 async def test_call_without_such_a_key_is_not_made_again(
@@ -349,6 +356,7 @@ async def pending_of(turn: Turn[Any]) -> PendingApproval:
     return pending[0]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T46", "T47")
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_code_about_an_effect_cannot_end_the_worker(

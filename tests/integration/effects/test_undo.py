@@ -92,6 +92,7 @@ async def test_failed_turn_takes_back_what_it_did_the_last_first(
     assert statuses == ["undone"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T60")
 async def test_cancelled_turn_takes_back_what_it_did(runtime: Runtime, bank: Bank) -> None:
     """A turn of an agent that keeps its effects only lists them."""
@@ -181,6 +182,7 @@ async def test_lost_refund_is_not_repeated(runtime: Runtime, bank: Bank) -> None
     assert len(bank.refunds) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_what_cannot_be_undone_is_said(runtime: Runtime, bank: Bank) -> None:
     """A turn that runs, a call that there is not, a tool without undo=, and a lost call."""
@@ -323,6 +325,7 @@ async def test_resumed_turn_reads_what_is_about_to_be_taken_back(
     assert "pay, call call_1_1 in step 1" in said[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T61")
 async def test_effect_that_was_settled_is_taken_back_during_a_turn(
     runtime: Runtime, bank: Bank
@@ -356,6 +359,7 @@ async def test_effect_that_was_settled_is_taken_back_during_a_turn(
     assert len(bank.ledger) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T61")
 async def test_call_is_made_again_after_it_was_taken_back(runtime: Runtime, bank: Bank) -> None:
     """With another key, since the service would recognize the first one; and then it is known."""
@@ -380,6 +384,7 @@ async def test_call_is_made_again_after_it_was_taken_back(runtime: Runtime, bank
     assert results(fork)[0] == (ToolOutcome.DONE, "paid i-1")  # by its key, the service knows it
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T61")
 async def test_call_is_not_made_while_it_is_taken_back(runtime: Runtime, bank: Bank) -> None:
     """Whether it will be there is open. When that was denied, the call is answered as before."""
@@ -405,6 +410,7 @@ async def test_call_is_not_made_while_it_is_taken_back(runtime: Runtime, bank: B
     assert results(after)[0][1].startswith("Done before, in step 1 of turn")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T58", "T59")
 async def test_settled_call_can_be_taken_back(runtime: Runtime, bank: Bank) -> None:
     """A person has said that the lost payment was made, and then takes it back."""

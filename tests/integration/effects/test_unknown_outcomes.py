@@ -152,6 +152,7 @@ async def test_call_that_takes_too_long_is_unknown(run: Run) -> None:
     assert began <= result.loss.sent_at <= datetime.now(UTC)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T45")
 async def test_call_of_a_turn_that_is_cancelled_is_unknown(runtime: Runtime) -> None:
     """The report of the error lists it."""

@@ -90,6 +90,7 @@ async def test_delivery_of_each_sender_starts_a_turn_once(
     assert all(answers[n].json() == answers[n // 5 * 5].json() for n in range(len(answers)))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("K3")
 async def test_delivery_after_a_change_of_its_hook_is_the_same_turn(
     runtime: Runtime, hooks: HookFiles
@@ -365,6 +366,7 @@ async def test_hook_of_a_tenant_starts_turns_of_the_tenant(
     assert (anna.status_code, otto.status_code) == (200, 404)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("K3")
 async def test_ids_that_would_not_do_are_replaced_by_their_digest(
     runtime: Runtime, hooks: HookFiles

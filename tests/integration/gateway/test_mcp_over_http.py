@@ -224,6 +224,7 @@ async def test_question_of_a_task_is_answered_once_or_dismissed(runtime: Runtime
     assert failed["result"]["structuredContent"]["error"].startswith("LLM_AUTH: ")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H41", "H42")
 async def test_client_gets_only_what_it_can_handle(runtime: Runtime) -> None:
     """Without the extension no task; without forms, or the permission, no question."""
@@ -257,6 +258,7 @@ async def test_client_gets_only_what_it_can_handle(runtime: Runtime) -> None:
     assert TASKS in offered[0]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H44")
 async def test_tenant_and_permissions_are_those_of_the_gateway(runtime: Runtime) -> None:
     """A turn of another tenant is not found, and nothing is done without the permission."""

@@ -194,6 +194,7 @@ async def test_turn_is_steered_paid_for_denied_cancelled_forked_and_resumed(
     assert [one.json()["id"] for one in resumed] == ["@acme/h2-4"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H2")
 async def test_tenant_sees_nothing_of_another(runtime: Runtime) -> None:
     """Every route answers 404 for the ids of another tenant, however they are written, and lists
@@ -224,6 +225,7 @@ async def test_tenant_sees_nothing_of_another(runtime: Runtime) -> None:
     assert after == before
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H3")
 async def test_every_operation_needs_a_token_and_its_permission(runtime: Runtime) -> None:
     """Nothing is done without: no turn, no decision."""

@@ -78,6 +78,7 @@ async def test_receiver_decides_with_what_it_was_told(runtime: Runtime, receiver
     assert len(receiver.of("/waits")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H160")
 async def test_every_kind_of_wait_is_told_once(runtime: Runtime, receiver: Receiver) -> None:
     """A spent budget, iterations, and a provider that is down, however often it is asked."""

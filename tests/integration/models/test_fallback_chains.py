@@ -105,6 +105,7 @@ async def test_model_that_failed_once_is_asked_once_more(runtime: Runtime) -> No
     assert (report.output, first.call_count, second.call_count) == ("done", 2, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M1")
 async def test_what_one_turn_has_seen_helps_the_others_of_its_worker(runtime: Runtime) -> None:
     """In a second turn the worker reports that the first model is benched, sends it nothing, and
@@ -125,6 +126,7 @@ async def test_what_one_turn_has_seen_helps_the_others_of_its_worker(runtime: Ru
     assert two.steps[0].tried == (Tried(model="a:m", reason="benched"),)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M1")
 async def test_turn_remembers_who_failed_when_its_worker_is_another(perdure_server: str) -> None:
     """The new worker has no health data; the turn does not call the benched model again."""
@@ -189,6 +191,7 @@ async def test_empty_answer_moves_on(runtime: Runtime) -> None:
     assert report.steps[0].tried == (Tried(model="a:m", reason="LLM_UNAVAILABLE"),)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M2", "U11")
 async def test_chain_that_failed_names_each_model_and_its_reason(runtime: Runtime) -> None:
     """One error with a typed error for each model, and the report of the earlier work."""
@@ -264,6 +267,7 @@ def _named(text: str, model: str) -> Any:
     return type(reply)(answer=reply.answer.model_copy(update={"model": model}))
 
 
+@pytest.mark.slow
 async def test_each_model_is_paid_by_its_own_price(runtime: Runtime) -> None:
     """The turn pays the price of the second one, also in the remaining budget."""
     used = Usage(input_tokens=100, output_tokens=100)
@@ -299,6 +303,7 @@ async def test_thoughts_of_one_model_are_not_sent_to_another(runtime: Runtime) -
     assert report.messages[1] == sent
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize("first", [Price.free(), None], ids=["free", "without a price"])
 async def test_second_model_is_paid_also_where_the_first_costs_nothing(
     runtime: Runtime, first: Price | None

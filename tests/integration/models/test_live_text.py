@@ -261,6 +261,7 @@ async def test_words_of_a_protocol_are_not_told_live(runtime: Runtime) -> None:
     assert (told, model.streamed) == ([TextBegins(1), "three"], [])
 
 
+@pytest.mark.slow
 async def test_long_text_is_told_to_its_end_when_it_is_recorded(runtime: Runtime) -> None:
     """Only the end of it is transmitted live: the rest comes with the record, in order."""
     long = "".join(f"{number} äöü " for number in range(10_000))
@@ -357,6 +358,7 @@ class Broken(Speaker):
         raise errors.LLMUnavailableError("cut")
 
 
+@pytest.mark.slow
 async def test_turn_that_fails_takes_back_what_was_heard(runtime: Runtime) -> None:
     """Both attempts were interrupted: no text counts."""
     broken = Broken("I think ", "it is")

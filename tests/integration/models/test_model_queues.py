@@ -134,6 +134,7 @@ async def test_queue_for_a_provider_that_is_not_there_is_refused(runtime: Runtim
             """Never reached."""
 
 
+@pytest.mark.slow
 async def test_priority_of_a_turn_is_that_of_its_delegates(runtime: Runtime) -> None:
     """Temporal has the priority of the turn and passes it down; there is none by default."""
     parent, child = (

@@ -168,6 +168,7 @@ async def test_options_of_agent_and_turn_are_in_every_request_to_the_vendor(
     assert [{name: sent.get(name) for name in ours} for sent in stub.requests] == [ours, ours]
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_answer_that_the_vendor_cut_at_the_limit_is_truncated(
     runtime: Runtime, vendor: Vendor

@@ -139,6 +139,7 @@ async def test_events_are_the_facts_of_the_history_in_its_order(runtime: Runtime
     assert (events[0].at - began).total_seconds() > -5
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_events_come_as_they_happen(runtime: Runtime, gates: Gates) -> None:
     """A step is seen before the next one starts: each gate opens only after the watcher saw the
@@ -156,6 +157,7 @@ async def test_events_come_as_they_happen(runtime: Runtime, gates: Gates) -> Non
     assert kind(rest[-1].fact) == "TurnEnded"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_every_cursor_resumes_without_loss_or_repeat(
     runtime: Runtime, perdure_server: str
@@ -174,6 +176,7 @@ async def test_every_cursor_resumes_without_loss_or_repeat(
     assert len(events) == len(KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_every_cursor_of_a_running_turn_resumes_without_loss_or_repeat(
     runtime: Runtime, gates: Gates, perdure_server: str
@@ -200,6 +203,7 @@ async def test_every_cursor_of_a_running_turn_resumes_without_loss_or_repeat(
     assert rests == [whole[index + 1 :] for index in range(len(seen)) for _ in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_events_need_no_worker_once_the_turn_is_over(
     runtime: Runtime, perdure_server: str
@@ -214,6 +218,7 @@ async def test_events_need_no_worker_once_the_turn_is_over(
     assert await everything(later.turn(turn.id)) == events
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_twenty_watchers_hold_one_long_poll(runtime: Runtime, gates: Gates) -> None:
     """Never two concurrent requests for history, no more of them than there are pages, and all
@@ -325,6 +330,7 @@ async def test_one_watcher_leaving_does_not_disturb_another(runtime: Runtime, ga
     ]
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize("cursor", ["no cursor", "ü", "YWJj", "!", "OjU="])
 async def test_what_is_no_cursor_is_refused(runtime: Runtime, cursor: str) -> None:
     """With the invalid text."""

@@ -101,6 +101,7 @@ async def test_turns_know_their_slots_over_the_change_to_summer_time(runtime: Ru
     assert {entry.id for entry in listed} <= {turn.id for turn in turns}
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E62")
 @pytest.mark.parametrize(
     ("month", "days", "expected"),
@@ -131,6 +132,7 @@ async def test_time_in_the_hour_of_the_change_is_skipped_or_runs_once(
     assert len(model.requests) == len(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E62")
 async def test_jitter_moves_turns_and_not_their_slots(runtime: Runtime) -> None:
     """The slots of a backfill are those of the cron expression, and all of them run."""
@@ -664,6 +666,7 @@ async def test_input_of_a_schedule_is_encrypted(
     assert (entry.error.code, entry.agent, entry.task) == ("PAYLOAD_DECODE", "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E72")
 async def test_large_input_is_in_the_external_storage(
     perdure_runtime: PlainRuntime, tmp_path: Path
@@ -686,6 +689,7 @@ async def test_large_input_is_in_the_external_storage(
     assert len(stored.raw_description.SerializeToString()) < 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E62")
 async def test_fork_of_a_turn_of_a_schedule_keeps_its_slot(runtime: Runtime) -> None:
     """It is a turn of its own: the schedule does not list it."""

@@ -94,6 +94,7 @@ async def test_token_of_another_call_is_refused_with_a_call(runtime: Runtime) ->
     assert sent == ["Ann"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A9")
 async def test_id_of_a_call_does_where_the_turn_had_one_run(runtime: Runtime) -> None:
     """There an id always has the same arguments; the token is accepted, too."""

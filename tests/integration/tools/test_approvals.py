@@ -342,6 +342,7 @@ async def test_model_is_told_of_arguments_that_a_person_changed(runtime: Runtime
     assert model.requests[1].messages[-1] == report.messages[2]
 
 
+@pytest.mark.slow
 async def test_denials_are_no_loop(runtime: Runtime) -> None:
     """No tool has failed: the model may still answer, however often a person denied a call."""
     model = ScriptedModel(

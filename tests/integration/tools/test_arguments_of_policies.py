@@ -140,6 +140,7 @@ async def test_call_without_a_policy_is_converted_before_a_person_sees_it(runtim
     assert (one.arguments, paid) == ('{"euros":7,"force":true}', [(7, True)])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A8")
 async def test_policy_sees_what_a_delegation_gives(runtime: Runtime) -> None:
     """The tools of delegation take JSON unchanged."""

@@ -49,6 +49,7 @@ async def first_timer(client: RecordingClient, turn: Turn) -> None:
             return
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A3")
 async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
     """The turn still waits for other calls; an expired one cannot be approved, is no longer shown,

@@ -131,6 +131,7 @@ class Slow:
         return "found"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T34")
 async def test_local_call_is_one_event_and_needs_no_workflow_task(runtime: Runtime) -> None:
     """A step has 7 events and one workflow task instead of 12 and two; context, key, report and
@@ -218,6 +219,7 @@ async def test_call_that_takes_longer_than_a_second_goes_on_as_an_activity(
     assert report.tool_calls == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T36")
 async def test_local_calls_beside_others_or_too_many_of_them_are_activities(
     runtime: Runtime,

@@ -263,6 +263,7 @@ async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L25")
 async def test_ids_that_people_see_are_plain(runtime: Runtime) -> None:
     """An id that would move the cursor is in no event; the call is approved under another one."""

@@ -107,6 +107,7 @@ async def test_activity_of_other_people_that_is_not_deployed_is_not_swallowed(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_agent_that_a_factory_makes_has_its_servers_too(
     runtime: Runtime, tmp_path: Path
@@ -128,6 +129,7 @@ async def test_agent_that_a_factory_makes_has_its_servers_too(
     assert "perdure.call_tool" in history
 
 
+@pytest.mark.slow
 async def test_delegate_inherits_the_tools_of_a_server(runtime: Runtime, tmp_path: Path) -> None:
     """The child's turn pins them separately, and both use one process."""
     writer = Agent(name="writer", model="scripted:writer")
@@ -205,6 +207,7 @@ async def test_call_has_a_span(runtime: Runtime, tmp_path: Path) -> None:
     assert "execute_tool notes__echo" in [span.name for span in spans.get_finished_spans()]
 
 
+@pytest.mark.slow
 def test_missing_package_is_named() -> None:
     """Before anything is started, with the extra to install."""
     code = (

@@ -111,6 +111,7 @@ async def test_tools_of_a_server_are_called(run: Run, served: Served, way: str) 
     assert "item" in unfit.content
 
 
+@pytest.mark.slow
 async def test_key_of_the_environment_reaches_the_server_and_is_nowhere_else(
     runtime: Runtime, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ async def test_request_that_is_rejected_without_an_image_too_ends_the_turn(
     assert model.call_count == 3
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M36")
 async def test_large_image_without_external_storage_is_an_error_that_the_model_reads(
     runtime: Runtime,
@@ -156,6 +157,7 @@ async def test_large_image_without_external_storage_is_an_error_that_the_model_r
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M36")
 async def test_large_image_of_a_tool_goes_through_external_storage(
     perdure_server: str, tmp_path: Path

@@ -73,6 +73,7 @@ async def test_policy_that_returns_no_verdict_denies(
     ]
 
 
+@pytest.mark.slow
 async def test_policy_that_the_deployed_agent_has_not_any_more_denies(perdure_server: str) -> None:
     """A turn that was started with a policy requires one, even if the next release has none:
     without a verdict, the call does not run.
@@ -93,6 +94,7 @@ async def test_policy_that_the_deployed_agent_has_not_any_more_denies(perdure_se
     ]
 
 
+@pytest.mark.slow
 async def test_policy_whose_worker_is_lost_is_asked_again(perdure_server: str) -> None:
     """The next worker evaluates its own policy, and the call follows that verdict."""
     asked = asyncio.Event()

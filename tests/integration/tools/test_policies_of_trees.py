@@ -84,6 +84,7 @@ async def test_any_policy_on_the_way_down_denies(runtime: Runtime, who: str) -> 
     assert sorted(asked) == ["low", "middle", "top"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A7")
 async def test_policy_in_the_middle_denies_where_it_is_the_only_one(runtime: Runtime) -> None:
     """A call that its own model may not make does not run further down either."""

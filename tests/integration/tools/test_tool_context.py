@@ -51,6 +51,7 @@ async def test_context_is_injected_and_hidden_from_the_model(runtime: Runtime) -
     ] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T12")
 async def test_each_call_has_an_idempotency_key_of_its_own(runtime: Runtime) -> None:
     """Equal calls of one turn differ, and so does the same call of a turn that is restarted under

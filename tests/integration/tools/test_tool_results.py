@@ -291,6 +291,7 @@ async def test_tools_are_offered_in_the_order_given(run: Run) -> None:
     ] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T13", "Y9")
 async def test_long_result_is_clipped_with_a_note_of_both_sizes(run: Run) -> None:
     """A result at the limit in bytes is complete; a longer one is cut so that it fits together with

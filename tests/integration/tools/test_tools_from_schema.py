@@ -48,6 +48,7 @@ def payment(bank: Bank, **options: Any) -> Tool[..., str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T25")
 async def test_model_sees_the_schema_and_the_function_gets_the_arguments(run: Run) -> None:
     """The schema is sent unchanged, and JSON values are passed by name."""

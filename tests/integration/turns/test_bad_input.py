@@ -466,6 +466,7 @@ async def test_error_of_a_model_reaches_the_caller_as_its_class_whatever_it_quot
 # Text that is not text, numbers that are not numbers.
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y9", "G3")
 async def test_odd_tool_results_reach_the_model_cleaned(run: Run) -> None:
     """Lone surrogates are replaced, NUL and non-finite numbers are written, and huge numbers are
@@ -509,6 +510,7 @@ async def test_odd_tool_results_reach_the_model_cleaned(run: Run) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G3")
 async def test_odd_calls_of_a_model_are_error_results(run: Run) -> None:
     """NUL, line breaks and empty names; NUL, NaN and deep nesting in arguments."""

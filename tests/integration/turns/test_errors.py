@@ -68,6 +68,7 @@ async def test_every_class_of_error_ends_a_turn_as_itself(ends: dict[str, End]) 
     )
 
 
+@pytest.mark.slow
 async def test_class_that_no_turn_ends_with_is_raised_by_another_test() -> None:
     """By the test that the table names."""
     tests = Path(__file__).parents[2]

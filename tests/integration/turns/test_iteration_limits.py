@@ -223,6 +223,7 @@ async def test_turn_at_its_limit_waits_and_goes_on_with_more(runtime: Runtime) -
     assert (public["more"], public["iterations"]) == (None, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E22")
 async def test_budget_and_iterations_are_added_together_or_not_at_all(runtime: Runtime) -> None:
     """A limit that the turn does not have refuses both; budget alone does not end the wait."""
@@ -278,6 +279,7 @@ async def test_turn_that_waits_for_iterations_can_be_let_end(runtime: Runtime) -
     assert "perdure_waits_for" not in memo
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize("policy", ["fail", "finish"])
 async def test_other_policies_end_the_turn_at_the_limit(runtime: Runtime, policy: Any) -> None:
     """As before."""
@@ -287,6 +289,7 @@ async def test_other_policies_end_the_turn_at_the_limit(runtime: Runtime, policy
     assert isinstance(error, errors.MaxIterationsError)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E22")
 async def test_delegate_at_its_limit_waits_and_the_turn_above_says_so(runtime: Runtime) -> None:
     """Only the delegate gets more: the limit is not shared."""
@@ -307,6 +310,7 @@ async def test_delegate_at_its_limit_waits_and_the_turn_above_says_so(runtime: R
     assert (left.iterations, report.output, report.children[0].steps) == (1, "done", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E21", "E22")
 async def test_commands_limit_a_turn_and_add_to_it(
     runtime: Runtime, perdure_server: str, capsys: pytest.CaptureFixture[str]
@@ -379,6 +383,7 @@ async def test_turn_that_waits_for_iterations_needs_no_worker(perdure_server: st
     assert (left.iterations, report.output, model.call_count) == (1, "done", 3)
 
 
+@pytest.mark.slow
 async def test_iterations_can_be_added_before_a_worker_has_the_turn(perdure_server: str) -> None:
     """The update is answered when the limit is known, whether it is the turn's own or the
     agent's.
@@ -399,6 +404,7 @@ async def test_iterations_can_be_added_before_a_worker_has_the_turn(perdure_serv
     assert [report.output for report in reports] == ["done", "done"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E23")
 async def test_turn_that_is_reset_keeps_its_limit_and_what_was_added(runtime: Runtime) -> None:
     """After a reset to the middle, it waits again and the addition is delivered again; after a

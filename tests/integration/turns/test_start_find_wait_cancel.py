@@ -273,6 +273,7 @@ async def test_restart_ends_a_running_turn(runtime: Runtime, gate: Gate, new_id:
     )
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E3")
 @pytest.mark.parametrize("is_over", [True, False], ids=["over", "running"])
 async def test_same_id_is_an_error_where_that_was_asked_for(
@@ -294,6 +295,7 @@ async def test_same_id_is_an_error_where_that_was_asked_for(
     assert report.output == "done"
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize("if_exists", ["attach", "restart", "error"])
 async def test_new_id_starts_a_turn_whatever_is_to_happen_to_an_old_one(
     runtime: Runtime, new_id: str, if_exists: IfExists
@@ -316,6 +318,7 @@ async def test_turn_without_an_id_is_named_after_its_agent(runtime: Runtime) -> 
     assert ids[0] != ids[1]
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize(
     "turn_id",
     ["x" * 100, "ü" * 100, "🚲" * 100, "a b/c?d=#e%20\"'"],
@@ -427,6 +430,7 @@ async def test_result_needs_no_worker_once_the_turn_is_over(
     assert await found.result() == report
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O6")
 async def test_on_step_is_called_with_every_step_in_order(runtime: Runtime) -> None:
     """Including the last step, each with its results; with sync and async functions."""
@@ -526,6 +530,7 @@ async def test_cancel_of_a_finished_turn_does_nothing(runtime: Runtime) -> None:
         assert await turn.result() == before
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U12")
 async def test_report_of_a_terminated_turn_is_folded_from_history(
     runtime: Runtime, gate: Gate, new_id: str
@@ -689,6 +694,7 @@ SQUEEZED = DataConverter(
 )
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize(
     "converter", [pydantic_data_converter, SQUEEZED], ids=["pydantic", "codec"]
 )

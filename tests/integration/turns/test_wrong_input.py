@@ -163,6 +163,7 @@ async def test_filter_that_cannot_be_meant_is_refused(
     assert caught.value.message == words
 
 
+@pytest.mark.slow
 async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime) -> None:
     """A decision with arguments that are not a JSON object, an invalid budget: the turn keeps
     waiting for a valid one.

@@ -64,6 +64,7 @@ def busy() -> ScriptedModel:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T19")
 async def test_lifespan_is_opened_once_for_all_turns_and_closed_at_shutdown(
     runtime: Runtime,

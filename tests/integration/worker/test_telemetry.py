@@ -664,6 +664,7 @@ async def test_metrics_need_no_spans(runtime: Runtime, traces: Traces) -> None:
 # --- sampling
 
 
+@pytest.mark.slow
 async def test_trace_is_sampled_whole_or_not_at_all(runtime: Runtime) -> None:
     """The sampler reads only the trace id, so every process decides in the same way, and a turn has
     all of its spans or none.

@@ -137,6 +137,7 @@ async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(
     assert status is WorkflowExecutionStatus.CANCELED
 
 
+@pytest.mark.slow
 async def test_turn_that_is_cancelled_alone_is_an_error_in_their_workflow(
     perdure_server: str, workflows: Any
 ) -> None:

@@ -154,6 +154,7 @@ def test_wheel_holds_every_file_of_the_package(built: Built) -> None:
     assert "perdure/py.typed" in expected
 
 
+@pytest.mark.slow
 def test_sdist_builds_the_same_wheel(built: Built) -> None:
     """It has folders instead of the links, so it can be unpacked anywhere."""
     with tarfile.open(built.sdist) as archive:

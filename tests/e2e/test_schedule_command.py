@@ -54,6 +54,7 @@ def test_schedule_of_batches_is_created_shown_and_run(
     assert "2 tasks" in listed.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E166")
 def test_schedule_is_given_budget_and_cancelled(
     here: InProcess, at_work: Sequence[str], new_id: str

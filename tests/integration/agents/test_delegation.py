@@ -70,6 +70,7 @@ async def test_agent_with_delegates_gets_three_tools_and_one_without_gets_none(
     assert agent["enum"] == ["researcher", "writer"]  # type: ignore[index,call-overload]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("D2")
 @pytest.mark.parametrize(
     ("agents", "listed"),
@@ -334,6 +335,7 @@ async def _times(client: AgentClient, child: str) -> tuple[datetime, datetime]:
     return described.start_time, described.close_time
 
 
+@pytest.mark.slow
 async def test_empty_batch_is_an_empty_list(runtime: Runtime) -> None:
     """There is no task, so nothing is started."""
     model = ScriptedModel(spawn(), says("done"))
@@ -413,6 +415,7 @@ async def test_child_has_its_own_tools_then_those_of_its_parent(runtime: Runtime
     assert [result.content for result in results(models["writer"])] == ["the child's", "seen 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D10")
 async def test_inherited_tool_that_the_parent_may_not_use_is_not_offered_and_its_call_is_unknown(
     runtime: Runtime,

@@ -73,6 +73,7 @@ async def test_last_answer_that_calls_instead_of_answering_is_no_answer(runtime:
     )
 
 
+@pytest.mark.slow
 async def test_last_answer_with_a_call_beside_it_is_an_answer(runtime: Runtime) -> None:
     """The call does not run."""
     looked.clear()

@@ -166,6 +166,7 @@ async def test_other_agent_goes_on_in_the_same_turn(
     )
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("D42")
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_calls_beside_a_handoff_do_not_run(runtime: Runtime, parallel: bool) -> None:
@@ -231,6 +232,7 @@ async def test_what_the_other_agent_is_sent_is_declared(runtime: Runtime, keep: 
     assert (left.steps if left else 0) == {"all": 0, "last": 2, "task": 3}[keep]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D51")
 async def test_thoughts_of_another_agent_are_not_sent(runtime: Runtime) -> None:
     """Although the model is the same: a provider checks that nothing before them has changed."""
@@ -361,6 +363,7 @@ async def test_last_answer_of_a_spent_budget_is_the_other_agents(runtime: Runtim
     assert models["billing"].requests[-1].tools == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45", "D50")
 async def test_handoff_in_the_last_iteration_is_resumed_by_the_other_agent(
     runtime: Runtime,
@@ -440,6 +443,7 @@ async def test_fork_and_resume_keep_the_rules_of_the_agent_that_was_started(
     assert (chosen.agent, chosen.output, len(chosen.steps)) == ("billing", secret, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D47")
 async def test_skill_of_the_other_agent_is_read_by_another_worker(perdure_server: str) -> None:
     """It finds the pins in history, those of the agent that has the turn."""
@@ -519,6 +523,7 @@ def by_agent(**scripts: ScriptedModel) -> FunctionModel:
     return FunctionModel(reply)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D44", "D49", "D52")
 async def test_agent_that_a_deploy_removed_is_an_error_for_the_model(perdure_server: str) -> None:
     """The turn goes on with its agent. A new turn is refused, with both names."""
@@ -571,6 +576,7 @@ async def test_policy_denies_a_handoff_and_that_of_the_other_agent_decides_then(
     assert report.last_agent == "billing"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45")
 async def test_allowed_tools_of_the_task_hold_for_the_other_agent(runtime: Runtime) -> None:
     """It is offered only those of its tools, and a call of another ends the turn."""

@@ -58,6 +58,7 @@ async def test_first_in_the_list_is_the_outermost(runtime: Runtime) -> None:
     assert notes == ["a before go", "b before go", "b after done, 2 steps", "a after done, 2 steps"]
 
 
+@pytest.mark.slow
 async def test_after_is_not_called_on_a_failed_turn(runtime: Runtime) -> None:
     """There is no answer to check."""
     notes: list[str] = []
@@ -393,6 +394,7 @@ async def test_observer_that_raises_no_exception_takes_nothing_from_those_behind
     assert good.notes == ["step 1: []", "behind completed after 1 steps"]
 
 
+@pytest.mark.slow
 async def test_logger_writes_a_line_when_a_failed_turn_goes_out(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:

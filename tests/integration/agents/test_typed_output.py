@@ -104,6 +104,7 @@ async def test_agent_value_gives_an_instance_of_its_type(runtime: Runtime) -> No
     assert [request.response_schema for request in model.requests] == [schema, schema]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X4")
 async def test_name_alone_gives_json_values_and_with_a_type_an_instance(runtime: Runtime) -> None:
     """For one turn: plain JSON by its name, an instance by name and type, text if text is
@@ -360,6 +361,7 @@ async def test_every_protocol_has_typed_answers(
     assert all("What somebody owes." in request.system for request in model.requests)
 
 
+@pytest.mark.slow
 async def test_type_that_a_deploy_has_changed_binds_the_next_turn_only(runtime: Runtime) -> None:
     """The type changes between two answers of a running turn, which keeps the one that it is pinned
     to.
@@ -400,6 +402,7 @@ async def test_validator_with_a_bug_is_told_like_any_other_reason(run: Run) -> N
     assert (report.output, report.model_calls) == (Broken(word="known"), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X1")
 async def test_recursive_type_of_a_caller_is_refused_before_the_turn_and_in_it(
     runtime: Runtime,
@@ -517,6 +520,7 @@ async def test_generate_returns_an_instance_of_a_type(runtime: Runtime) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_generate_by_a_model_that_nobody_knows_is_typed(runtime: Runtime) -> None:
     """An alias of the worker is a model, too, and the scripted model handles it; without one the
     error lists the known models.

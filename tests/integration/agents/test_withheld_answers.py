@@ -146,6 +146,7 @@ async def test_fork_has_a_mark_for_an_answer_that_is_not_the_last(
     assert [one for one in map(str, [forked, *model.requests[2:]]) if "hunter2" in one] == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G37")
 async def test_error_of_a_guarded_agent_quotes_nothing(runtime: Runtime) -> None:
     """Not the words of a model that declines, nor what does not fit the type of a caller: the
@@ -285,6 +286,7 @@ async def test_fork_of_an_accepted_answer_has_the_answer(runtime: Runtime) -> No
     assert answers(forked.messages) == ["It is blue.", "Yes."]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G23")
 async def test_resumed_turn_of_an_agent_without_checks_withholds_nothing(runtime: Runtime) -> None:
     """Nor does its input ask for it: a worker of an earlier release would withhold the answers."""

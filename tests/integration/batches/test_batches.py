@@ -393,6 +393,7 @@ async def test_budget_is_added_to_a_batch_that_runs(runtime: Runtime) -> None:
     assert status.left.usd == 100 - status.cost
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E167")
 async def test_budget_is_not_added_to_a_batch_without_a_limit(runtime: Runtime) -> None:
     """It may spend anything already."""

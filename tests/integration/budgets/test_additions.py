@@ -42,6 +42,7 @@ def updates_in(events: Iterable[HistoryEvent]) -> int:
     return sum(event.HasField(kind) for event in events for kind in LEAVES_A_TRACE)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_answer_says_what_is_left_then(runtime: Runtime) -> None:
     """For every limit; also with the id alone."""
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
@@ -155,6 +156,7 @@ async def test_turn_that_is_over_takes_nothing(runtime: Runtime) -> None:
 # --- before a worker has the turn
 
 
+@pytest.mark.slow
 async def test_budget_of_the_agent_can_be_added_to(runtime: Runtime) -> None:
     """The turn was started without a budget."""
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))

@@ -343,6 +343,7 @@ async def test_limit_ends_the_turn_with_what_was_done(
     assert model.call_count == spent["model_calls"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B11")
 async def test_answer_in_the_last_call_that_is_allowed_succeeds(runtime: Runtime) -> None:
     """Model calls and tool calls down to none."""

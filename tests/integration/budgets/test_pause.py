@@ -89,6 +89,7 @@ async def test_wait_is_shown_while_it_lasts(runtime: Runtime) -> None:
     assert "perdure_waits_for" not in memo
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B10")
 async def test_too_little_pauses_again(runtime: Runtime) -> None:
     """Until it is enough; two additions at once count twice."""
@@ -106,6 +107,7 @@ async def test_too_little_pauses_again(runtime: Runtime) -> None:
     assert (report.outcome, report.cost) == (Outcome.COMPLETED, Decimal("1"))
 
 
+@pytest.mark.slow
 async def test_budget_that_is_added_in_time_spares_the_wait(runtime: Runtime) -> None:
     """More money arrives while a tool runs, and the turn never waits."""
     turn: Turn
@@ -183,6 +185,7 @@ async def test_turn_that_waits_needs_no_worker(perdure_server: str) -> None:
     assert (report.output, report.cost, model.call_count) == ("done", Decimal("1"), 2)
 
 
+@pytest.mark.slow
 async def test_turn_that_waits_can_be_cancelled(runtime: Runtime) -> None:
     """Its cost is what it has spent, and it no longer waits."""
     async with runtime(PAUSES, model=two_steps()) as client:

@@ -64,6 +64,7 @@ async def test_two_calls_of_one_answer_with_the_same_effect_run_once(
     assert results(report)[1][1].startswith("Done before, in step 1")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T46")
 async def test_effect_that_may_recur_runs_again_with_the_same_key(run: Run, bank: Bank) -> None:
     """The service may recognize it."""
@@ -108,6 +109,7 @@ async def test_lost_call_is_looked_up_and_found(run: Run, bank: Bank) -> None:
     assert len(bank.ledger) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T47")
 async def test_call_that_has_not_taken_effect_is_made_again_if_it_may_be(
     run: Run, bank: Bank
@@ -224,6 +226,7 @@ async def test_second_call_reaches_a_service_that_recognizes_its_key(run: Run, b
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T64")
 async def test_service_that_recognizes_the_key_is_asked_again(run: Run, bank: Bank) -> None:
     """The model does not hear of the lost answer, and the payment is made once."""
@@ -236,6 +239,7 @@ async def test_service_that_recognizes_the_key_is_asked_again(run: Run, bank: Ba
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T64")
 async def test_service_is_asked_again_after_the_time_of_the_tool_is_up(run: Run) -> None:
     """Temporal stops the call; the second one has the same key."""
@@ -282,6 +286,7 @@ async def test_turn_fails_if_its_tool_says_so(run: Run, bank: Bank) -> None:
     assert [unsettled.tool for unsettled in got.value.report.unsettled] == ["pay"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T46")
 async def test_failing_effect_function_keeps_the_call_from_running(run: Run, bank: Bank) -> None:
     """Without a key, nothing would protect the effect."""
@@ -312,7 +317,7 @@ async def test_call_without_a_fault_has_no_further_event(runtime: Runtime, bank:
 
 @pytest.mark.accepts("T50")
 @pytest.mark.parametrize("settlement", ["done", "absent", "again", None])
-@pytest.mark.table(4)
+@pytest.mark.table(1)
 async def test_person_says_what_became_of_a_call(
     runtime: Runtime, bank: Bank, settlement: Settlement | None
 ) -> None:

@@ -97,7 +97,7 @@ async def test_next_turn_of_a_session_follows_what_was_said_after_the_end(
     ("settlement", "made"), [("done", 1), ("absent", 2)], ids=["done", "absent"]
 )
 @pytest.mark.parametrize("kind", ["mail", "verify", "service-key"])
-@pytest.mark.table(3)
+@pytest.mark.table(1)
 async def test_fork_follows_what_was_said(
     runtime: Runtime, settlement: Settlement, made: int, kind: str
 ) -> None:
@@ -242,6 +242,7 @@ async def test_call_of_a_delegate_is_settled_at_its_own_turn(runtime: Runtime, b
     assert (len(bank.ledger), counted) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T57")
 async def test_status_leaves_out_the_settled_call_of_a_delegate(
     runtime: Runtime, bank: Bank
@@ -415,6 +416,7 @@ async def test_turn_that_is_reset_follows_what_was_said_before(
     assert len(bank.ledger) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T58")
 async def test_what_was_said_is_encrypted(runtime: Runtime, bank: Bank) -> None:
     """As everything else is."""

@@ -166,6 +166,7 @@ async def test_undo_waits_for_approval(runtime: Runtime, bank: Bank) -> None:
     assert [refunded for refunded, _ in bank.refunds] == ["i-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_lost_refund_is_not_repeated(runtime: Runtime, bank: Bank) -> None:
     """The turn fails, and another one does not refund again, since that may have been done."""
@@ -225,6 +226,7 @@ async def test_what_cannot_be_undone_is_said(runtime: Runtime, bank: Bank) -> No
     assert not bank.refunds
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T60")
 async def test_effects_of_delegates_are_taken_back_with_their_turn(
     runtime: Runtime, bank: Bank
@@ -276,6 +278,7 @@ def look(invoice: str) -> str:
     return invoice
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T61")
 async def test_resumed_turn_reads_what_was_taken_back(runtime: Runtime, bank: Bank) -> None:
     """Its messages say that the payment was made."""
@@ -431,6 +434,7 @@ async def test_settled_call_can_be_taken_back(runtime: Runtime, bank: Bank) -> N
     assert len(bank.ledger) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_undo_is_not_undone(runtime: Runtime, bank: Bank) -> None:
     """Its turn says so, also if what takes the effect back could be taken back elsewhere."""

@@ -21,6 +21,7 @@ def clerk(*tools: Any, **options: Any) -> Agent:
     return Agent(name="clerk", model="scripted:clerk", tools=tools, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_turn_of_a_long_id_is_undone(runtime: Runtime) -> None:
     """Its id is longer than the id of a new turn, as that of a delegate may be."""

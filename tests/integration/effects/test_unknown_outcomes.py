@@ -58,7 +58,7 @@ def of(report: AgentReport) -> tuple[ToolOutcome, bool]:
 
 @pytest.mark.accepts("T44")
 @pytest.mark.parametrize("error", WITHOUT_ANSWER, ids=lambda error: type(error).__name__)
-@pytest.mark.table(5)
+@pytest.mark.table(1)
 async def test_lost_answer_is_no_failure(run: Run, error: BaseException) -> None:
     """The model reads that the call may have taken effect, and the report lists it."""
     report = await paid(run, pays(error))
@@ -85,7 +85,7 @@ async def test_lost_answer_is_no_failure(run: Run, error: BaseException) -> None
 
 @pytest.mark.accepts("T44")
 @pytest.mark.parametrize("error", NEVER_SENT, ids=lambda error: type(error).__name__)
-@pytest.mark.table(4)
+@pytest.mark.table(1)
 async def test_request_that_was_never_sent_has_failed(run: Run, error: BaseException) -> None:
     """A refused connection and an unknown host have no effect."""
     report = await paid(run, pays(error))
@@ -95,6 +95,7 @@ async def test_request_that_was_never_sent_has_failed(run: Run, error: BaseExcep
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T44")
 async def test_exception_that_caused_another_decides(run: Run) -> None:
     """As in a tool that wraps the errors of its client."""

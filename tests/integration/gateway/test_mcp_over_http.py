@@ -110,6 +110,7 @@ async def test_turn_is_started_decided_about_and_read_with_tools(
     assert user.asked == ([question] if mode == "auto" else [])
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("H143")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_gateway_declares_tools_and_tasks_alone(runtime: Runtime, mode: str) -> None:
@@ -439,6 +440,7 @@ async def test_bad_input_is_refused_and_nothing_is_started(runtime: Runtime) -> 
     assert started == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H46")
 async def test_calls_that_wait_are_counted(runtime: Runtime) -> None:
     """Among the streams of the caller, until they end or are given up. Others are answered."""

@@ -73,6 +73,7 @@ async def waiting(client: Client, **arguments: Any) -> tuple[dict[str, str], dic
     return {"turn": turn["turn"], "call_id": one["call_id"], "digest": one["digest"]}, seen
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P2", "G8")
 async def test_question_shows_exactly_what_runs_and_no_id_can_write_one(runtime: Runtime) -> None:
     """Runs of spaces are not merged, unusual spaces are escaped, and an id that the assistant chose
@@ -543,6 +544,7 @@ async def test_approvals_can_be_left_out() -> None:
     assert "waiting_calls" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E140")
 async def test_turn_that_fails_is_told_with_its_error(runtime: Runtime) -> None:
     """As a value, because the tool call itself succeeded. What its model said is no output."""

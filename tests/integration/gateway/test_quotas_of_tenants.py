@@ -368,6 +368,7 @@ async def test_lists_of_schedules_at_the_same_time_are_one_read(runtime: Runtime
     assert (together, service.calls.total()) == (2 * alone, 3 * alone)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H115")
 async def test_schedule_that_is_deleted_is_no_longer_counted(runtime: Runtime) -> None:
     """Also while a long list is kept."""

@@ -553,6 +553,7 @@ async def test_stream_without_more_is_empty_however_slow_temporal_is(runtime: Ru
     assert [one.status_code for one in streams] == [204, 204]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H11")
 async def test_schedule_that_another_program_has_changed_is_run_over_http(runtime: Runtime) -> None:
     """Its turns are listed, too. Only its definition cannot be read."""

@@ -229,6 +229,7 @@ async def test_task_of_mcp_asks_what_became_of_a_call(runtime: Runtime, paid: li
     assert "the outcome is unknown" in user.asked[0]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H31")
 async def test_interrupt_of_agui_is_settled(runtime: Runtime, paid: list[str]) -> None:
     """Its schema has the three answers; an approval is a conflict."""

@@ -321,6 +321,7 @@ async def _all_of(
     return [one async for one in messages(http, path, **query) if one[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H6", "H5")
 async def test_cursors_of_other_turns_and_strange_ones_are_refused(runtime: Runtime) -> None:
     """Before the stream begins, so that a browser gives up."""

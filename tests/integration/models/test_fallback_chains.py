@@ -95,6 +95,7 @@ async def test_model_that_fails_twice_is_benched_and_the_next_one_serves(runtime
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M1")
 async def test_model_that_failed_once_is_asked_once_more(runtime: Runtime) -> None:
     """And it answers."""
@@ -214,6 +215,7 @@ async def test_chain_that_failed_names_each_model_and_its_reason(runtime: Runtim
     assert (raised.value.report.outcome, len(raised.value.report.steps)) == (Outcome.FAILED, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M3")
 async def test_picture_goes_to_a_model_that_takes_pictures(runtime: Runtime) -> None:
     """The first model is passed over, and called again when there is no picture."""
@@ -249,6 +251,7 @@ class Size(BaseModel):
     cm: int
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X2")
 async def test_error_of_the_output_names_the_model_that_answered(runtime: Runtime) -> None:
     """The second, after the first failed."""
@@ -283,6 +286,7 @@ async def test_each_model_is_paid_by_its_own_price(runtime: Runtime) -> None:
     assert (report.cost, report.spent.usd, report.steps[0].cost) == (Decimal("0.3"),) * 3
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M7")
 async def test_thoughts_of_one_model_are_not_sent_to_another(runtime: Runtime) -> None:
     """Only the model that signed them accepts them."""

@@ -233,6 +233,7 @@ async def test_action_runs_as_it_was_meant_and_what_is_invented_is_dropped(
         )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("R8")
 async def test_schema_drives_the_same_loop(runtime: Runtime) -> None:
     """Every request forces a call or an answer; the transcript is that of the other protocols."""

@@ -235,6 +235,7 @@ async def test_agent_sets_the_longest_time_of_a_question(runtime: Runtime) -> No
     assert report.steps[1].results[0].content == "This call was not run: it was denied: not now"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J7")
 async def test_question_that_cannot_be_asked_is_an_error_at_once(runtime: Runtime) -> None:
     """Nobody is asked, and the turn goes on."""

@@ -119,6 +119,7 @@ async def test_question_is_listed_and_answered_over_http(runtime: Runtime) -> No
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J8")
 async def test_of_eight_answers_on_two_gateways_one_counts(runtime: Runtime) -> None:
     """The others read whose it is."""

@@ -244,6 +244,7 @@ async def test_twenty_watchers_hold_one_long_poll(runtime: Runtime, gates: Gates
     assert service.in_flight[FORWARD] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_watching_adds_nothing_to_the_history(runtime: Runtime) -> None:
     """A watched turn has as many history events as an unwatched one."""
@@ -280,6 +281,7 @@ async def test_watcher_that_comes_after_another_one_left_loses_nothing(
     assert (len(report.steps), report.tool_calls, report.output) == (2, 1, "done")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_watcher_that_comes_while_the_last_one_leaves_is_served(
     runtime: Runtime, gates: Gates
@@ -298,6 +300,7 @@ async def test_watcher_that_comes_while_the_last_one_leaves_is_served(
     assert kind(events[-1].fact) == "TurnEnded"
 
 
+@pytest.mark.slow
 async def test_watcher_that_leaves_ends_its_poll(runtime: Runtime, gates: Gates) -> None:
     """Without watchers there are no requests."""
     async with (
@@ -312,6 +315,7 @@ async def test_watcher_that_leaves_ends_its_poll(runtime: Runtime, gates: Gates)
         assert service.in_flight[FORWARD] == 0
 
 
+@pytest.mark.slow
 async def test_one_watcher_leaving_does_not_disturb_another(runtime: Runtime, gates: Gates) -> None:
     """The remaining one gets every event."""
     async with runtime(gates.agent, model=through(0)) as client:
@@ -342,6 +346,7 @@ async def test_what_is_no_cursor_is_refused(runtime: Runtime, cursor: str) -> No
             await everything(turn, after=cursor)
 
 
+@pytest.mark.slow
 async def test_cursor_of_another_turn_is_refused(runtime: Runtime) -> None:
     """Otherwise events would be skipped or repeated."""
     async with runtime(ADDER, model=ScriptedModel(says("one"), says("two"))) as client:

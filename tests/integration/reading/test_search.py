@@ -137,6 +137,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -> None:
     """Agent, task, outcome, steps, labels and times, from the list only; and the turn wrote search
     attributes once.
@@ -542,6 +543,7 @@ async def test_labels_that_no_list_can_hold_do_not_harm_the_turn(
         assert report.output == "five"
 
 
+@pytest.mark.slow
 async def test_list_begins_with_what_runs_and_ends_at_its_limit(
     runtime: Runtime, agent: Agent
 ) -> None:

@@ -90,6 +90,7 @@ async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O10")
 async def test_card_of_a_turn_that_is_over_says_how_it_ended_and_what_it_spent(
     runtime: Runtime,
@@ -135,6 +136,7 @@ def send(to: str, text: str = "") -> str:
     return f"sent to {to}"
 
 
+@pytest.mark.slow
 async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when(
     runtime: Runtime,
 ) -> None:

@@ -206,6 +206,7 @@ async def test_same_definition_is_the_same_schedule_and_another_one_is_a_conflic
     }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E63")
 async def test_turn_that_is_started_by_hand_says_so(runtime: Runtime) -> None:
     """Also while the schedule is paused; two in one second are two turns."""
@@ -594,6 +595,7 @@ async def test_changes_at_the_same_moment_do_not_undo_each_other(runtime: Runtim
     assert (was_made, last.cron, last.is_paused, last.reason) == (False, "0 8 * * *", True, "now")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E71")
 async def test_schedule_of_another_program_is_not_taken_for_one_of_turns(runtime: Runtime) -> None:
     """It is in no list, cannot be found, and its id is a conflict. One that starts turns can be run

@@ -221,6 +221,7 @@ async def test_next_model_reads_the_image_that_a_turn_begins_with(runtime: Runti
     assert blind.call_count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E182", "M34")
 async def test_broken_image_does_not_end_every_later_turn(runtime: Runtime) -> None:
     """The provider rejects it once; the next turn is asked without it."""
@@ -272,6 +273,7 @@ async def test_input_guardrail_sees_text_and_images_of_messages(runtime: Runtime
 # What is refused
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E181")
 async def test_content_that_no_model_could_read_is_refused(runtime: Runtime) -> None:
     """Before anything is recorded, and by the session and the turn themselves as well."""

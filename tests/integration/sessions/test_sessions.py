@@ -546,6 +546,7 @@ async def test_what_a_turn_has_answered_is_in_the_next_read(runtime: Runtime) ->
     assert known[3] == texts(recorded)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E150")
 async def test_turn_that_no_session_records_is_in_the_conversation(runtime: Runtime) -> None:
     """A terminated session cannot record the turn that ends after it."""

@@ -54,6 +54,7 @@ async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_al
     assert sent == ["Bob"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A9")
 async def test_token_of_another_run_is_refused_for_the_same_arguments(runtime: Runtime) -> None:
     """The same call of the next run is a different call."""

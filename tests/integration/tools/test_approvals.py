@@ -251,6 +251,7 @@ async def test_policy_allows_denies_and_fails(runtime: Runtime) -> None:
     assert "OSError: no database" in contents[2]
 
 
+@pytest.mark.slow
 async def test_task_that_requires_approval_lets_read_only_calls_through(runtime: Runtime) -> None:
     """Every call that is not read-only waits."""
     model = ScriptedModel(calls(call("look"), call("note", text="x")), says("done"))

@@ -86,6 +86,7 @@ async def test_what_waits_is_what_the_policy_saw_and_what_runs(
     assert (proposed.values, paid) == ({"euros": values[0], "force": values[1]}, [values])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A8")
 async def test_call_that_the_tool_would_refuse_is_denied_before_the_policy_is_asked(
     runtime: Runtime,

@@ -151,6 +151,7 @@ async def test_delegate_inherits_the_tools_of_a_server(runtime: Runtime, tmp_pat
     assert len(pids(tmp_path)) == 1
 
 
+@pytest.mark.slow
 async def test_policy_is_asked_about_a_tool_of_a_server(run: Run, tmp_path: Path) -> None:
     """With the name that the model uses; a hint of the server makes no tool read-only."""
     asked: list[ProposedCall] = []
@@ -191,6 +192,7 @@ async def test_turns_of_ten_agents_share_one_process(runtime: Runtime, tmp_path:
     assert len(pids(tmp_path)) == 1
 
 
+@pytest.mark.slow
 async def test_call_has_a_span(runtime: Runtime, tmp_path: Path) -> None:
     """Even though the activity's name is not known in advance."""
     spans = InMemorySpanExporter()

@@ -170,6 +170,7 @@ async def test_call_over_http_is_stopped_at_its_timeout_and_a_long_answer_at_its
     assert count.content == "3"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_port_that_says_nothing_fails_the_turn_in_time(
     run: Run, monkeypatch: pytest.MonkeyPatch

@@ -377,7 +377,7 @@ async def test_result_is_not_held_to_the_schema_of_its_own_server(
 
 @pytest.mark.accepts("G1", "T15")
 @pytest.mark.parametrize("code", [-32603, -32602, -32601, -32001, -32000, 7])
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 async def test_key_that_a_server_quotes_in_an_error_or_a_result_is_cut_out(
     runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:

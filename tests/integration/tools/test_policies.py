@@ -35,7 +35,7 @@ def agent(**fields: Any) -> Agent:
     return Agent(**{"name": "clerk", "model": "scripted:clerk", "tools": [look, send], **fields})
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 @pytest.mark.accepts("E25")
 @pytest.mark.parametrize(
     ("said", "words"),
@@ -120,6 +120,7 @@ async def test_policy_whose_worker_is_lost_is_asked_again(perdure_server: str) -
     ]
 
 
+@pytest.mark.slow
 async def test_reason_of_a_denial_needs_no_name(runtime: Runtime) -> None:
     """`Deny("reason")` works, and the model gets the reason."""
     model = ScriptedModel(calls(call("look")), says("done"))

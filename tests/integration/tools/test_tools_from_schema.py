@@ -100,6 +100,7 @@ async def test_arguments_that_break_the_schema_do_not_reach_the_function(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T25")
 async def test_async_function_gets_its_context(run: Run) -> None:
     """The context is passed next to the arguments and is not part of the schema."""

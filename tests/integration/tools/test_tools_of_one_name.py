@@ -87,6 +87,7 @@ async def test_two_agents_with_different_tools_of_one_name_run_their_own(runtime
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T18")
 async def test_tool_is_an_activity_of_its_name(runtime: Runtime) -> None:
     """Its name is shown in the Temporal UI."""
@@ -193,6 +194,7 @@ async def test_duplicate_tool_fails_the_turn_before_the_model_is_asked(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T4")
 async def test_duplicate_tool_of_a_registered_agent_is_refused_when_the_worker_is_built(
     runtime: Runtime,
@@ -331,6 +333,7 @@ async def test_tool_added_after_the_worker_started_runs_in_the_next_turn(runtime
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T20")
 async def test_worker_of_another_release_without_the_tool_answers_with_an_error_result(
     perdure_server: str,

@@ -372,6 +372,7 @@ async def test_answer_of_three_megabytes_fails_the_turn_typed(run: Run, reply: A
     assert (caught.value.report.messages, model.call_count) == ((UserMessage.of("2 + 3?"),), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("C9", "C10")
 async def test_large_answer_is_billed_and_not_checked(runtime: Runtime) -> None:
     """Its tokens are counted although none of it is kept or validated; its activity has time for a
@@ -410,6 +411,7 @@ async def test_large_answer_is_billed_and_not_checked(runtime: Runtime) -> None:
     assert timeout > limits.MODEL_CALL + 2 * limits.USER_CODE
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y9")
 async def test_answer_that_just_fits_is_the_output_in_full(run: Run) -> None:
     """The summary in the workflow's result is bounded; the report is read from history."""
@@ -418,6 +420,7 @@ async def test_answer_that_just_fits_is_the_output_in_full(run: Run) -> None:
     assert report.output == "x" * 1_400_000
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y9")
 async def test_arguments_that_just_fit_into_the_answer_run_or_fail_typed(runtime: Runtime) -> None:
     """The input of the tool's activity contains them again, with other data."""
@@ -580,7 +583,7 @@ def _odd_answer(**fields: Any) -> ModelAnswer:
     )
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 @pytest.mark.accepts("G3", "U6")
 @pytest.mark.parametrize(
     "answer",
@@ -735,7 +738,7 @@ def _bad_limit(info: TurnInfo) -> Agent:
     return Agent(name="_bad_limit", model="scripted:x", max_iterations=0)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 @pytest.mark.accepts("U6", "D16")
 @pytest.mark.parametrize(
     "factory",
@@ -756,6 +759,7 @@ async def test_agent_that_cannot_be_made_fails_the_turn_as_a_configuration_error
     assert (error.report.outcome, model.call_count) == (Outcome.FAILED, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U6", "U12")
 async def test_turn_that_is_terminated_is_an_error_of_ours_with_what_was_done(
     runtime: Runtime,

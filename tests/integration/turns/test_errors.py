@@ -301,6 +301,7 @@ async def test_spent_credit_of_a_provider_is_a_spent_budget(runtime: Runtime, po
     assert model.call_count == (3 if policy == "finish" else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U8", "B9")
 async def test_turn_that_finishes_may_still_get_its_last_answer(runtime: Runtime) -> None:
     """A shorter request can be within the rest of a credit."""

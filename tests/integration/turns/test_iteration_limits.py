@@ -87,6 +87,7 @@ async def test_limit_of_a_turn_overrides_that_of_its_agent(run: Run, own: int, a
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E21")
 async def test_delegates_keep_the_limits_of_their_agents(runtime: Runtime) -> None:
     """A limit of iterations is for one turn, not for a tree."""
@@ -263,6 +264,7 @@ async def test_turn_without_a_limit_of_iterations_cannot_be_given_more(runtime: 
     assert (left.model_calls, left.iterations) == (1, None)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E22")
 async def test_turn_that_waits_for_iterations_can_be_let_end(runtime: Runtime) -> None:
     """By a cancel: the report has the work so far, and nothing waits any more."""

@@ -206,6 +206,7 @@ async def test_transient_error_is_tried_once_more(run: Run) -> None:
     assert (report.output, report.model_calls, model.call_count) == ("five", 2, 2)
 
 
+@pytest.mark.slow
 async def test_transient_error_ends_the_turn_when_its_policy_says_so(run: Run) -> None:
     """One retry if there is no time for more; the class is the provider's error."""
     model = ScriptedModel(

@@ -134,6 +134,7 @@ async def test_same_id_attaches_to_the_failed_turn_and_raises_its_error(
     assert model.call_count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E26")
 async def test_misspelt_agent_does_not_take_the_id(runtime: Runtime, new_id: str) -> None:
     """With the right name a turn starts under the same id, once, even for concurrent callers; then
@@ -211,7 +212,7 @@ async def test_same_id_attaches_to_the_running_turn(
     ],
     ids=["agent", "task", "task type", "context", "no context", "history"],
 )
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 async def test_same_id_for_other_work_is_a_conflict(
     runtime: Runtime, new_id: str, other: dict[str, Any]
 ) -> None:
@@ -252,6 +253,7 @@ async def test_restart_runs_a_finished_turn_anew(runtime: Runtime, new_id: str) 
     assert (await second.first_run()) != await first.first_run()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E3")
 async def test_restart_ends_a_running_turn(runtime: Runtime, gate: Gate, new_id: str) -> None:
     """A caller that waits for the old run gets an error with its work so far."""
@@ -307,6 +309,7 @@ async def test_new_id_starts_a_turn_whatever_is_to_happen_to_an_old_one(
     assert report.output == "five"
 
 
+@pytest.mark.slow
 async def test_turn_without_an_id_is_named_after_its_agent(runtime: Runtime) -> None:
     """`<agent>/<12 random characters>`, different each time."""
     async with runtime(ADDER, model=ScriptedModel(says("five"), says("five"))) as client:
@@ -415,6 +418,7 @@ async def test_port_that_does_not_speak_is_an_unreachable_server() -> None:
 # --- the end
 
 
+@pytest.mark.slow
 async def test_result_needs_no_worker_once_the_turn_is_over(
     runtime: Runtime, perdure_server: str, new_id: str
 ) -> None:
@@ -451,6 +455,7 @@ async def test_on_step_is_called_with_every_step_in_order(runtime: Runtime) -> N
     assert [[result.content for result in step.results] for step in seen] == [["2"], ["4"], []]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O6")
 async def test_on_step_that_raises_changes_nothing(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
@@ -794,6 +799,7 @@ async def test_namespace_that_does_not_exist_is_said_in_the_error(
         await act(client)
 
 
+@pytest.mark.slow
 async def test_report_holds_the_answer_as_parts_and_as_text(runtime: Runtime) -> None:
     """Thinking is in the message, but not in the output."""
     async with runtime(ADDER, model=ScriptedModel(says("five", thinking="2 and 3"))) as client:

@@ -154,6 +154,7 @@ async def test_message_that_a_reset_delivers_again_is_read_once(runtime: Runtime
     assert [report.unread for report in reports] == [()] * len(reports)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E46")
 async def test_limit_of_iterations_grants_one_step_to_read_a_message(runtime: Runtime) -> None:
     """One in a turn: what comes after it is in the report."""
@@ -170,6 +171,7 @@ async def test_limit_of_iterations_grants_one_step_to_read_a_message(runtime: Ru
     assert len(error.report.steps) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E46")
 async def test_turn_that_waits_for_iterations_reads_a_message(runtime: Runtime) -> None:
     model = Talked(calls(call("look")), says("done"))

@@ -177,6 +177,7 @@ STOPPED = (
 )
 
 
+@pytest.mark.slow
 async def test_cancel_reaches_each_of_parallel_calls(runtime: Runtime) -> None:
     """All of them are told to stop at once, and none keeps running: the turn ends long before any
     would have ended by itself.

@@ -83,6 +83,7 @@ def waits_once(request: ModelRequest) -> Reply:
     return calls(call("wait_for", event="built", note="the build"))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("W18")
 async def test_turns_of_a_batch_and_of_a_schedule_wait(runtime: Runtime) -> None:
     """Each gets the event that is sent to its own turn."""

@@ -848,6 +848,7 @@ needs_exporter = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_exporter
 async def test_environment_is_enough_to_export(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch

@@ -114,6 +114,7 @@ async def test_id_that_a_url_would_change_is_refused_in_their_workflow(
     assert model.call_count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D17")
 async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(
     perdure_server: str, workflows: Any

@@ -737,6 +737,7 @@ def test_page_that_is_written_badly_is_read_as_a_browser_reads_it(page: str, tex
     assert pages.readable(page, "https://shop.test/").text == text
 
 
+@pytest.mark.table(7)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece",

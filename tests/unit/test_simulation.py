@@ -38,7 +38,7 @@ from ..support.thorough import some
 
 SEEDS = 500
 """Of each kind; those of `FAST` are simulated every time."""
-FAST: dict[Kind, int] = {"turn": 150, "session": 50, "batch": 25}
+FAST: dict[Kind, int] = {"turn": 100, "session": 25, "batch": 25}
 CHUNK = 25
 """So many seeds are a test, which several processes can take from each other."""
 CHUNKS = [

@@ -91,7 +91,7 @@ def own(report: AgentReport) -> tuple[object, ...]:
 
 @pytest.mark.accepts("Y22")
 @pytest.mark.parametrize("budget", BUDGETS, ids=["none", "time", "usd", "calls"])
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_parent_is_charged_what_a_terminated_delegate_spent(
     runtime: Runtime, budget: Budget | None
 ) -> None:

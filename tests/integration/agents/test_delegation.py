@@ -346,6 +346,7 @@ async def test_empty_batch_is_an_empty_list(runtime: Runtime) -> None:
     assert report.children == ()
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("D7")
 @pytest.mark.parametrize("mode", ["cancel", "collect"])
 async def test_first_error_cancels_the_others_or_all_are_collected(

@@ -202,7 +202,7 @@ async def test_agent_that_only_says_that_it_hands_over_does_not(runtime: Runtime
     assert (report.output, report.last_agent) == ("I hand you over to billing.", "support")
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("D41")
 @pytest.mark.parametrize("keep", ["all", "last", "task"])
 async def test_what_the_other_agent_is_sent_is_declared(runtime: Runtime, keep: Any) -> None:
@@ -593,6 +593,7 @@ async def test_allowed_tools_of_the_task_hold_for_the_other_agent(runtime: Runti
     assert [item.name for item in models["billing"].requests[0].tools] == ["look"]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("D54")
 @pytest.mark.parametrize("protocol", ["react_text", "json"])
 async def test_agents_with_other_protocols_hand_over(runtime: Runtime, protocol: Any) -> None:
@@ -774,6 +775,7 @@ async def test_deadline_during_a_handoff_ends_the_turn(runtime: Runtime) -> None
     assert error.report.last_agent == "support"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D46")
 async def test_cancel_during_a_handoff_ends_the_turn(runtime: Runtime) -> None:
     """The call has a result, and the turn its agent of before."""

@@ -241,6 +241,7 @@ class Returns(Middleware):
         return report.model_copy(update={"output": "polite"})
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("G25")
 @pytest.mark.parametrize(
     ("moment", "method", "said"),

@@ -215,6 +215,7 @@ async def test_answer_that_breaks_the_schema_is_sent_back_with_the_reason(run: R
     assert json.dumps(model.requests[0].response_schema) in prose.text
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X2", "X3")
 async def test_third_wrong_answer_in_a_row_is_an_error_that_names_the_model(run: Run) -> None:
     """After two objections: OutputInvalidError with the report, which has the unchanged text."""
@@ -658,7 +659,7 @@ ALL_OF = {
     [(IN_ITSELF, 8, DEEP), (ALL_OF, 1, '{"x": 1}')],
     ids=["depth", "references that double"],
 )
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(
     runtime: Runtime, schema: dict[str, Any], turns: int, answer: str
 ) -> None:

@@ -97,6 +97,7 @@ async def test_refused_answer_is_withheld_from_its_session_and_the_next_model(
     assert [one for one in map(str, shown) if "hunter2" in one] == []
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("G36")
 @pytest.mark.parametrize("way", EARLY)
 async def test_answer_that_is_not_the_last_is_withheld(runtime: Runtime, way: str) -> None:

@@ -714,6 +714,7 @@ async def test_cancel_does_not_reach_the_turn_of_another_caller(perdure_server: 
     assert report.output == "done: other"
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("Y53")
 @pytest.mark.parametrize("kind", [BATCH, BATCH_PART])
 async def test_input_that_is_no_batch_fails_typed(runtime: Runtime, kind: str) -> None:

@@ -62,7 +62,7 @@ async def test_answer_says_what_is_left_then(runtime: Runtime) -> None:
     assert money_left(model.requests[1]) == Decimal("4.1")
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "reason"),
     [

@@ -121,6 +121,7 @@ def all_of_it(text: str = "") -> Any:
     return reply
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B3")
 async def test_call_that_spends_the_last_cent_is_the_last(runtime: Runtime) -> None:
     """The final answer is returned; after a tool call there is no further request, and the result
@@ -180,7 +181,7 @@ async def test_float_from_another_client_ends_the_turn_typed(runtime: Runtime) -
 # --- the limit of an answer
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("B7")
 @pytest.mark.parametrize("asked", [None, 100_000])
 async def test_no_call_can_cost_more_than_is_left(runtime: Runtime, asked: int | None) -> None:

@@ -97,7 +97,7 @@ async def test_next_turn_of_a_session_follows_what_was_said_after_the_end(
     ("settlement", "made"), [("done", 1), ("absent", 2)], ids=["done", "absent"]
 )
 @pytest.mark.parametrize("kind", ["mail", "verify", "service-key"])
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_fork_follows_what_was_said(
     runtime: Runtime, settlement: Settlement, made: int, kind: str
 ) -> None:

@@ -60,7 +60,7 @@ async def test_task_that_requires_approval_requires_it_for_its_undo(runtime: Run
     assert len(bank.refunds) == 1
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 @pytest.mark.parametrize("arguments", ['{"currency": "USD"}', "{}", ""])
 async def test_undo_gets_what_the_model_has_left_out(runtime: Runtime, arguments: str) -> None:

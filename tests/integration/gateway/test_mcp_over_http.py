@@ -80,6 +80,7 @@ async def deciders(client: AgentClient, turn: str) -> list[tuple[str | None, str
     return [(one.decision.by, one.decision.reason) for one in facts if isinstance(one, Decided)]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("H40", "H44")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_turn_is_started_decided_about_and_read_with_tools(

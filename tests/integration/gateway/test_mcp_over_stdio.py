@@ -93,6 +93,7 @@ async def test_question_shows_exactly_what_runs_and_no_id_can_write_one(runtime:
     assert user.asked == [asked + r'{"to": "a \u0020b\u3000c\u3164"}. Let it run?']
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("P1")
 @pytest.mark.parametrize("mode", MODES)
 async def test_turn_is_started_waited_for_and_found_again(runtime: Runtime, mode: str) -> None:
@@ -238,7 +239,7 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
         {"action": "accept", "content": {"approve": False}},
     ],
 )
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_call_waits_on_when_the_user_does_not_say_yes(
     runtime: Runtime, answer: dict[str, Any]
 ) -> None:

@@ -120,6 +120,7 @@ async def test_turn_is_started_followed_approved_and_read(runtime: Runtime) -> N
     assert (decided.decision.by, decided.decision.reason) == ("anna@example.com", "fine")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E140")
 async def test_result_of_a_turn_that_fails_has_no_output(runtime: Runtime) -> None:
     """What its model said last is beside it."""

@@ -148,6 +148,7 @@ async def test_turn_remembers_who_failed_when_its_worker_is_another(perdure_serv
     assert report.steps[1].tried == (Tried(model="a:m", reason="benched"),)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M2", "U7")
 async def test_bad_key_fails_at_once(runtime: Runtime) -> None:
     """An invalid key is no reason to pay for another model."""

@@ -132,7 +132,7 @@ async def test_error_of_the_vendor_reaches_the_caller_as_its_class(
     assert len(stub.requests) == requests
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("L8")
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_options_of_agent_and_turn_are_in_every_request_to_the_vendor(
@@ -191,7 +191,7 @@ async def test_answer_that_the_vendor_cut_at_the_limit_is_truncated(
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_attempt_that_broke_off_tells_the_caller_that_it_may_have_been_billed(
     runtime: Runtime, vendor: Vendor
 ) -> None:

@@ -346,7 +346,7 @@ class Sum(BaseModel):
     total: int
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "script"),
     [

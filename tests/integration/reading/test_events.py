@@ -259,6 +259,7 @@ async def test_watching_adds_nothing_to_the_history(runtime: Runtime) -> None:
     assert lengths[0] == lengths[1]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_watcher_that_comes_after_another_one_left_loses_nothing(
     runtime: Runtime, gates: Gates

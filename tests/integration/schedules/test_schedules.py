@@ -101,7 +101,7 @@ async def test_turns_know_their_slots_over_the_change_to_summer_time(runtime: Ru
     assert {entry.id for entry in listed} <= {turn.id for turn in turns}
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("E62")
 @pytest.mark.parametrize(
     ("month", "days", "expected"),

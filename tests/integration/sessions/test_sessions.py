@@ -597,6 +597,7 @@ async def test_message_after_the_answer_is_started(runtime: Runtime) -> None:
     assert (last.disposition, last.turn_id) == ("started", report.turn_id)
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E134")
 @pytest.mark.parametrize("agent", [None, "nobody"], ids=["model fails", "no model is called"])
 async def test_end_of_a_turn_answers_its_first_message_alone(

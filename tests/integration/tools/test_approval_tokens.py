@@ -76,6 +76,7 @@ async def test_token_of_another_run_is_refused_for_the_same_arguments(runtime: R
     assert (before.digest, before.token == after.token, sent) == (after.digest, False, [])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A9")
 async def test_token_of_another_call_is_refused_with_a_call(runtime: Runtime) -> None:
     """To approve as well as to deny it; its own token is accepted."""

@@ -364,6 +364,7 @@ async def test_local_call_waits_for_approval_like_any_other(runtime: Runtime) ->
     assert (stopped.value.report.spent.tool_calls, counted[MARKER]) == (1, 1)
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("T39")
 @pytest.mark.parametrize("how", ["cancel", "deadline"])
 async def test_turn_is_stopped_at_most_a_second_late(runtime: Runtime, how: str) -> None:
@@ -443,6 +444,7 @@ async def deployed(work: Queue, before: Tool, after: Tool) -> Turn:
     return turn
 
 
+@pytest.mark.table(2)
 @pytest.mark.accepts("T40")
 @pytest.mark.parametrize("change", ["not local", "local", "not read-only", "gone"])
 async def test_definition_decides_whether_a_call_is_local(perdure_server: str, change: str) -> None:

@@ -88,7 +88,7 @@ def stock(served: Served, **options: Any) -> MCPServer:
 
 @pytest.mark.accepts("T15")
 @pytest.mark.parametrize("way", ["http", "stdio"])
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_tools_of_a_server_are_called(run: Run, served: Served, way: str) -> None:
     """Texts, values and errors come back as text, over both transports."""
     stdio = MCPServer.stdio("stock", [sys.executable, SERVER, "stdio"])

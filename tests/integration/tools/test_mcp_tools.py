@@ -137,7 +137,7 @@ BAD = {
         for name, case in BAD.items()
     ],
 )
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
     run: Run, tmp_path: Path, tool: str, words: str
 ) -> None:
@@ -171,7 +171,7 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
         ),
     }.items(),
 )
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_server_that_does_not_start_or_list_its_tools_fails_the_turn(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, words: str
 ) -> None:
@@ -272,7 +272,7 @@ async def test_digest_in_code_is_what_a_turn_accepts(run: Run, tmp_path: Path) -
     ]
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("trusted", [False, True])
 async def test_hints_count_only_of_a_trusted_server(
     runtime: Runtime, tmp_path: Path, trusted: bool
@@ -377,7 +377,7 @@ async def test_result_is_not_held_to_the_schema_of_its_own_server(
 
 @pytest.mark.accepts("G1", "T15")
 @pytest.mark.parametrize("code", [-32603, -32602, -32601, -32001, -32000, 7])
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_key_that_a_server_quotes_in_an_error_or_a_result_is_cut_out(
     runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:

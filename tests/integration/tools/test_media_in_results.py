@@ -98,6 +98,7 @@ async def test_model_without_vision_gets_a_sentence_and_the_turn_goes_on(runtime
     assert report.steps[0].results[0].media == (PNG,)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M34")
 async def test_request_that_is_rejected_with_an_image_is_made_again_without(
     runtime: Runtime,

@@ -65,7 +65,7 @@ def raises_later(error: BaseException) -> Tool:
     ],
     ids=["message", "no message", "ours", "surrogate"],
 )
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 async def test_tool_that_raises_is_an_error_result(
     run: Run, make: Callable[[BaseException], Tool], error: BaseException, content: str
 ) -> None:

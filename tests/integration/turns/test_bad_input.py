@@ -247,7 +247,7 @@ async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(
     ],
     ids=["one label", "many labels", "history", "task type"],
 )
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_start_that_the_server_takes_is_never_too_large_for_the_turn_to_end(
     runtime: Runtime, more: dict[str, Any]
 ) -> None:

@@ -365,6 +365,7 @@ async def test_start_that_is_repeated_after_the_deadline_finds_the_turn(runtime:
     assert (await turn.first_run()) == (await again.first_run()) == await other.first_run()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E93")
 async def test_cancel_before_the_deadline_is_a_cancel(runtime: Runtime) -> None:
     """And an answer before it is an answer."""

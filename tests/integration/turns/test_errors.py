@@ -361,7 +361,7 @@ def kinds() -> dict[str, BaseException]:
     return {type(error).__name__: error for error in (*plain, *odd)}
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("U6", "U9")
 async def test_any_exception_of_a_provider_ends_the_turn_typed(runtime: Runtime) -> None:
     """A user's provider with bugs."""

@@ -248,6 +248,7 @@ async def test_budget_and_iterations_are_added_together_or_not_at_all(runtime: R
     assert (report.output, len(report.steps)) == ("done", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E22")
 async def test_turn_without_a_limit_of_iterations_cannot_be_given_more(runtime: Runtime) -> None:
     """As with a budget, the whole request is refused."""

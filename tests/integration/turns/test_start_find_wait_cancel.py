@@ -512,6 +512,7 @@ async def test_cancelled_turn_says_why_and_keeps_what_it_did(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E4")
 async def test_cancel_without_a_reason_is_a_cancel(runtime: Runtime, gate: Gate) -> None:
     """The error has its default message."""
@@ -699,7 +700,7 @@ SQUEEZED = DataConverter(
 )
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "converter", [pydantic_data_converter, SQUEEZED], ids=["pydantic", "codec"]
 )

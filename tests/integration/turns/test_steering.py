@@ -257,6 +257,7 @@ async def test_model_call_is_stopped_for_a_message_that_is_to_be_read_now(runtim
     assert texts(model.requests[1].messages)[-1] == NEWS
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E49")
 @pytest.mark.parametrize("denies", [True, False])
 async def test_calls_that_wait_for_a_person_are_denied_only_if_asked(

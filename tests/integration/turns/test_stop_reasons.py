@@ -136,6 +136,7 @@ async def test_refusal_is_an_error_with_the_words_of_the_model(runtime: Runtime)
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L11", "L10")
 async def test_cancel_between_two_tools_starts_no_other(runtime: Runtime) -> None:
     """It arrives at the last moment of tool 1, whose result is in the report, and tool 2 never

@@ -200,6 +200,7 @@ async def test_wait_for_not_a_number_is_an_error(runtime: Runtime) -> None:
     ]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("W5")
 @pytest.mark.parametrize("ends", ["fail", "finish", "pause"])
 async def test_wait_longer_than_the_time_of_the_turn_is_refused(

@@ -166,7 +166,7 @@ async def test_other_agent_goes_on_in_the_same_turn(
     )
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("D42")
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_calls_beside_a_handoff_do_not_run(runtime: Runtime, parallel: bool) -> None:

@@ -269,6 +269,7 @@ async def test_asking_again_is_within_the_iterations_and_the_budget(run: Run) ->
     assert caught.value.report.model_calls == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L7")
 async def test_answer_that_was_cut_off_is_an_error_at_once(run: Run) -> None:
     """It cannot be read, and another one would be truncated as well: one request, and the
@@ -313,6 +314,7 @@ async def test_last_answer_of_a_spent_budget_is_held_to_the_type(runtime: Runtim
     model.assert_finished()
 
 
+@pytest.mark.slow
 async def test_calls_that_were_not_run_are_paired_when_the_model_is_asked_again(run: Run) -> None:
     """If a stop sequence ends an answer after a call, the objection is the call's result."""
     model = ScriptedModel(
@@ -330,7 +332,7 @@ async def test_calls_that_were_not_run_are_paired_when_the_model_is_asked_again(
     ]
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "wrong", "right"),
     [
@@ -480,6 +482,7 @@ async def test_answer_that_the_workers_schema_takes_and_the_callers_type_does_no
     assert (report.outcome, report.last_text) == (Outcome.COMPLETED, WRONG)
 
 
+@pytest.mark.slow
 async def test_agents_of_a_factory_have_types_too(runtime: Runtime) -> None:
     """The factory's type holds the answer, validators included."""
 
@@ -610,7 +613,7 @@ LARGE = {
 }
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("C1")
 @pytest.mark.parametrize("schema", LARGE.values(), ids=LARGE.keys())
 async def test_start_with_an_enormous_schema_ends_typed_in_its_first_workflow_task(

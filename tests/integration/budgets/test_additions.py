@@ -122,6 +122,7 @@ async def test_garbage_from_another_client_is_refused_typed(runtime: Runtime) ->
     assert (report.output, report.cost) == ("done", Decimal(1))
 
 
+@pytest.mark.slow
 async def test_turn_without_a_budget_cannot_be_given_one(runtime: Runtime) -> None:
     """It has no limits."""
     model = Held("done")
@@ -169,7 +170,7 @@ async def test_budget_of_the_agent_can_be_added_to(runtime: Runtime) -> None:
     assert left.usd == Decimal("3.6")
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "started_with"),
     [(spender(), Budget(usd="2")), (spender(budget=Budget(usd="2")), None)],
@@ -193,7 +194,7 @@ async def test_budget_can_be_added_to_before_a_worker_has_the_turn(
     assert money_left(model.requests[0]) == 5
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "reason"),
     [("spender", "no limit of tokens"), ("nobody", r"is over \(failed\)")],

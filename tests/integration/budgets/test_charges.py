@@ -251,6 +251,7 @@ async def test_usage_that_cannot_be_true_never_counts_as_nothing(runtime: Runtim
         )
 
 
+@pytest.mark.slow
 async def test_usage_that_is_absurd_costs_the_reservation_and_ends_the_turn(
     runtime: Runtime,
 ) -> None:

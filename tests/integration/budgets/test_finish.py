@@ -101,6 +101,7 @@ async def test_last_answer_is_kept_from_the_beginning(runtime: Runtime) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B9", "B11")
 async def test_calls_that_were_not_run_are_said_to_be_so(runtime: Runtime) -> None:
     """One of three calls is paid for: the last request has a result for each."""

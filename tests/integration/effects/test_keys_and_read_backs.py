@@ -48,7 +48,7 @@ async def test_second_call_with_the_same_effect_is_answered_from_the_record(
     assert all(len(key) == 32 for key in keys)
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("T46")
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_two_calls_of_one_answer_with_the_same_effect_run_once(
@@ -259,7 +259,7 @@ async def test_service_is_asked_again_after_the_time_of_the_tool_is_up(run: Run)
     assert results(report) == [(ToolOutcome.DONE, "paid i-1")]
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("T64")
 @pytest.mark.parametrize("options", [{}, {"effect": None, "idempotent": True}], ids=["once", "key"])
 async def test_call_without_such_a_key_is_not_made_again(
@@ -317,7 +317,7 @@ async def test_call_without_a_fault_has_no_further_event(runtime: Runtime, bank:
 
 @pytest.mark.accepts("T50")
 @pytest.mark.parametrize("settlement", ["done", "absent", "again", None])
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_person_says_what_became_of_a_call(
     runtime: Runtime, bank: Bank, settlement: Settlement | None
 ) -> None:

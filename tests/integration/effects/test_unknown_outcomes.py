@@ -110,6 +110,7 @@ async def test_exception_that_caused_another_decides(run: Run) -> None:
     assert of(await paid(run, pay)) == (ToolOutcome.UNKNOWN, True)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T44")
 async def test_tool_that_is_read_only_fails(run: Run) -> None:
     """It has no effect, so nothing of it is unknown."""

@@ -187,6 +187,7 @@ async def test_deliveries_that_are_not_valid_start_nothing(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("K1")
 async def test_each_of_several_secrets_is_taken(
     runtime: Runtime, hooks: HookFiles, monkeypatch: pytest.MonkeyPatch

@@ -174,6 +174,7 @@ def together(count: int) -> Any:
     return BeforeValidator(wait)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A10")
 async def test_arguments_of_many_calls_are_converted_at_once(runtime: Runtime) -> None:
     """The validators of one answer's calls take no longer together than the slowest one."""

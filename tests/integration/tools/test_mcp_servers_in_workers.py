@@ -59,6 +59,7 @@ class Ask:
         )
 
 
+@pytest.mark.slow
 async def test_worker_with_a_dynamic_activity_of_its_own_is_refused(
     perdure_server: str, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ def agent(**fields: Any) -> Agent:
     return Agent(**{"name": "clerk", "model": "scripted:clerk", "tools": [look, send], **fields})
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("E25")
 @pytest.mark.parametrize(
     ("said", "words"),

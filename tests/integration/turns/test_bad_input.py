@@ -223,7 +223,7 @@ async def test_field_that_a_newer_client_sends_is_ignored(runtime: Runtime) -> N
     ["", "nobody", "clerk\0", "x" * 100_000, "x" * 1_400_000, "ü" * 900_000],
     ids=["empty", "unknown", "nul", "long", "longer", "longest"],
 )
-@pytest.mark.table(2)
+@pytest.mark.slow
 async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(
     runtime: Runtime, name: str
 ) -> None:
@@ -287,7 +287,7 @@ async def test_task_over_a_mebibyte_is_refused_at_the_client(runtime: Runtime, l
     assert caught.value.context["limit"] == limits.TASK_BYTES
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("Y9", "U10")
 @pytest.mark.parametrize(
     "request_",

@@ -462,6 +462,7 @@ async def test_calls_that_may_happen_again_are_named(runtime: Runtime) -> None:
     assert last == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E41")
 async def test_bad_arguments_are_refused_and_nothing_is_started(runtime: Runtime) -> None:
     """Each is typed, at once."""

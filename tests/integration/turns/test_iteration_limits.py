@@ -102,6 +102,7 @@ async def test_delegates_keep_the_limits_of_their_agents(runtime: Runtime) -> No
     assert (report.output, report.children[0].steps) == ("done", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E21")
 async def test_workflow_of_theirs_limits_a_turn(
     perdure_server: str, monkeypatch: pytest.MonkeyPatch
@@ -141,7 +142,7 @@ async def test_limit_is_not_part_of_what_is_asked(runtime: Runtime) -> None:
 BAD: list[Any] = [0, -1, True, 10**10, "5", 2.5, "unlimited"]
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("E21")
 @pytest.mark.parametrize("given", BAD, ids=repr)
 async def test_invalid_iterations_are_refused_at_once(runtime: Runtime, given: Any) -> None:
@@ -282,7 +283,7 @@ async def test_turn_that_waits_for_iterations_can_be_let_end(runtime: Runtime) -
     assert "perdure_waits_for" not in memo
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fail", "finish"])
 async def test_other_policies_end_the_turn_at_the_limit(runtime: Runtime, policy: Any) -> None:
     """As before."""

@@ -49,6 +49,7 @@ async def working(work: Queue, client: Client, **settings: timedelta) -> AsyncIt
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O26")
 async def test_cancel_reaches_an_activity_in_the_process_of_its_turn_before_its_next_heartbeat(
     perdure_server: str,

@@ -55,6 +55,7 @@ async def test_turn_is_the_child_of_their_workflow_and_its_answer_is_typed(
     assert (described.parent_id, len(report.steps)) == (f"ticket-{queue}", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D17")
 async def test_error_of_the_turn_is_the_same_class_in_their_workflow(
     perdure_server: str, workflows: Any
@@ -69,6 +70,7 @@ async def test_error_of_the_turn_is_the_same_class_in_their_workflow(
     assert said == ["LLMAuthError", "no key", "failed", 2]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U28")
 async def test_retries_of_the_turn_are_those_of_their_workflow(
     perdure_server: str, workflows: Any

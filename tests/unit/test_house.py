@@ -512,6 +512,7 @@ def test_help_and_completion_of_every_command_load_only_click() -> None:
     assert (done.stdout, done.stderr) == ("perdure\nclick perdure\n", "")
 
 
+@pytest.mark.slow
 def test_import_has_no_side_effects() -> None:
     """No thread, no log handler, no signal handler, no output."""
     code = (

@@ -128,6 +128,8 @@ def _of_updates(
         case Emitted(event, by):
             yield "event_id", event.id
             yield "name", event.name
+            if event.key:
+                yield "key", event.key
             if "task" in include:
                 yield "text", event.body
             yield from _author(by, include)

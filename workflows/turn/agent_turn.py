@@ -370,6 +370,14 @@ class AgentTurn:
             if is_new:
                 await self._note(outcomes.emitted(update_id(), payload))
 
+    @workflow.signal(name=EMIT)
+    async def take_event(self, payload: RawValue = NOTHING) -> None:
+        """Take in an event by key, from the workflow that keeps it."""
+        await self._until_begun()
+        event = outcomes.emitted_in_signal([payload])
+        if event is not None:
+            await self._note(event)
+
     @emit.validator
     def check_event(self, payload: RawValue = NOTHING) -> None:
         """Reject an event that is not valid, does not fit, or comes too late."""

@@ -18,9 +18,9 @@ from perdure.text import one_line
 from perdure.turn import call_waits, steps
 from perdure.turn.decide import CallMove, Wait
 from perdure.turn.facts import WaitBegan, WaitEnded
-from perdure.turn.keys import ToolKey
+from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.wait_values import CallWait, Woken
-from perdure.workflows.turn import log_events, visibility
+from perdure.workflows.turn import event_waits, log_events, visibility
 from perdure.workflows.turn.middleware import Pipeline
 from perdure.workflows.turn.turn_context import Board
 from perdure.workflows.turn.waits import RunIsFull
@@ -47,7 +47,10 @@ class CallWaits:
         first = call_waits.shown(self._beginning(keys, agent).waits)
         if first is not None:
             await self._pipeline.observe(agent, waits_for=first.kind, reason=first.reason)
-        beginning = self._beginning(keys, agent)
+        refusals = await event_waits.register(
+            self._board, lambda: self._beginning(keys, agent).waits
+        )
+        beginning = self._beginning(keys, agent).refused(refusals)
         if beginning.woken:
             self._end(beginning.woken)
         state = self._board.state
@@ -122,18 +125,24 @@ class CallWaits:
             timer.cancel()
 
     async def _until_woken(self, wait: CallWait, timer: asyncio.Task[None]) -> None:
-        board = self._board
+        board, key = self._board, parse_key(wait.key)
+        assert isinstance(key, ToolKey)
+
+        def is_over() -> bool:
+            return not steps.is_open(board.state, key)
 
         def ending() -> Woken | None:
             return call_waits.cause(board.state, wait, workflow.now(), is_over=timer.done())
 
         while True:
             await workflow.wait_condition(
-                lambda: ending() is not None or board.is_full or self._is_held_up()
+                lambda: is_over() or ending() is not None or board.is_full or self._is_held_up()
             )
+            if is_over():
+                return  # with another wait, by the same event
             woken = ending()
             if woken is not None:
-                self._end([woken])
+                self._end(call_waits.ends_with(board.state, woken, workflow.now()))
                 return
             if board.is_full:
                 raise RunIsFull

@@ -127,7 +127,13 @@ PUBLIC: dict[str, dict[str, Any]] = {
     },
     "budget_added": {"more": or_null({"type": "object"}), "iterations": COUNT, "by": STRING},
     "resumed": {"by": STRING},
-    "emitted": {"event_id": STRING, "name": STRING, "text": STRING, "by": STRING},
+    "emitted": {
+        "event_id": STRING,
+        "name": STRING,
+        "key": STRING,
+        "text": STRING,
+        "by": STRING,
+    },
     "said": {"message_id": STRING, "now": FLAG, "text": STRING, "by": STRING},
     "wait_began": {
         "waits_for": STRING,

@@ -30,6 +30,7 @@ from perdure.clients.gateway.rest import (
     batches,
     effects,
     hooks,
+    keyed_events,
     schedules,
     session_events,
     sessions,
@@ -50,6 +51,7 @@ OPERATIONS = operations_of(
     sessions,
     schedules,
     batches,
+    keyed_events,
     hooks,
     about,
 )

@@ -100,7 +100,7 @@ def _noticing_full(workflow_id: str) -> Iterator[None]:
     try:
         yield
     except errors.TooManyRequestsError as refusal:
-        if refusal.context.get("events") == limits.KEPT_EVENTS:
+        if "events" in refusal.context:
             _full.put(workflow_id, (time.monotonic() + _FULL_S, refusal))
         raise
 

@@ -330,7 +330,8 @@ def _told(fact: Decided | BudgetAdded | Resumed | Said | Emitted) -> Text:
     """Return the line of a person's decision or other input."""
     match fact:
         case Emitted(event, by):
-            body = f": {_all(one_line(event.body, 200))}" if event.body else ""
+            text = event.refusal or event.body
+            body = f": {_all(one_line(text, 200))}" if text else ""
             name = f"{event.name} of {event.key}" if event.key else event.name
             return Text.assemble((f"event {_all(name)}{_from(by)}", "green"), body)
         case Said(_, text, by=by):

@@ -348,7 +348,11 @@ async def test_delivery_with_a_key_wakes_the_turns_that_wait_for_it(
     key = f"feature/{key_of_test()}"
     given = {"agent": None, "event": "built", "key": "{/customer}"}
     declared = hooks(table("github", **given, tenant="acme"), table("slack", **given))
-    body = {"customer": key, "title": "It is built."}
+
+    async def send(verify: str, id: str, customer: object = key) -> httpx.Response:
+        body = body_of(verify, id, "It is built.")
+        return await deliver(http, verify, id, {**body, "customer": customer})
+
     async with (
         runtime(waiter(), model=MODEL) as client,
         served(client, hooks=declared) as http,
@@ -357,16 +361,16 @@ async def test_delivery_with_a_key_wakes_the_turns_that_wait_for_it(
         turn = await client.start("waiter", told, id=f"@acme/{key}")
         other = await waiting_turn(client, key)
         await until(turn, WaitBegan)
-        answers = [await deliver(http, "github", "k-1", body) for _ in range(2)]
+        answers = [await send("github", "k-1") for _ in range(2)]
         late = await client.run("waiter", told, id=f"@acme/late/{key}")
         reports = [await turn.result(), late]
         refused = [
-            await deliver(http, verify, f"k-{wrong!r}", {**body, "customer": wrong})
+            await send(verify, f"k-{number}", wrong)
             for verify in ("github", "slack")
-            for wrong in ("", "@acme/x", "x" * 201, None)
+            for number, wrong in enumerate(("", "@acme/x", "x" * 201, None))
         ]
         state = (await other.status()).state
-        untenanted = await deliver(http, "slack", "k-2", body)
+        untenanted = await send("slack", "u-1")
         await other.result()
 
     assert [answer.status_code for answer in (*answers, untenanted)] == [202] * 3

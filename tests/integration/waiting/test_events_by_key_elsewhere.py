@@ -33,6 +33,7 @@ from ...support.keyed_events import (
     waits_as_told,
 )
 from ...support.long_turns import SHORT_TASK, begin, runs_of
+from ...support.replaying import replayed
 from ...support.resets import reset, task_ends
 from ...support.scheduling import new_id
 from ...support.spending import SOON_S, ended, until
@@ -107,9 +108,12 @@ async def test_keeper_goes_on_in_a_new_run(runtime: Runtime) -> None:
         for number in range(1, 70):
             await client.emit("built", key=key, body=number, id=f"e-{number}")
         second = (await keeper(client, key).describe()).run_id
+        handle = client.temporal.get_workflow_handle(keeper(client, key).id, run_id=first)
+        await replayed((await handle.fetch_history()).to_json_dict())
         await client.emit("built", key=key, body="again", id="e-0")
         await client.emit("other", key=key)
         report = await turn.result()
+        await replayed((await keeper(client, key).fetch_history()).to_json_dict())
 
     assert first != second
     assert report.steps[1].results[0].content.endswith('It holds:\n"kept"')

@@ -213,7 +213,8 @@ async def test_event_by_key_is_sent_over_http_and_from_a_terminal(
         printed = await asyncio.to_thread(here, *line, "--json")
         noted = await asyncio.to_thread(here, *line)
         report = await turn.result()
-    mistaken = [here(*words) for words in (("emit", "a"), ("emit", "--key", "k", "a", "1", "b"))]
+        lines = (("emit", "a"), ("emit", "--key", "k", "a", "1", "b"))
+        mistaken = [await asyncio.to_thread(here, *words) for words in lines]
 
     assert [answer.status_code for answer in sent] == [202, 202]
     assert sent[0].json() == {"id": "e-1"}

@@ -169,7 +169,12 @@ def _not_taken(*, is_refused: bool) -> errors.PerdureError:
 
 async def _sent(once: Client, start: dict[str, Any], event: RawValue, event_id: str) -> RawValue:
     operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(**start)
-    answer: RawValue = await once.execute_update_with_start_workflow(
-        EMIT, event, start_workflow_operation=operation, id=event_id, result_type=RawValue
-    )
+    try:
+        answer: RawValue = await once.execute_update_with_start_workflow(
+            EMIT, event, start_workflow_operation=operation, id=event_id, result_type=RawValue
+        )
+    finally:
+        handle = operation._workflow_handle  # noqa: SLF001 - or asyncio logs that nobody asked
+        if handle.done() and not handle.cancelled():
+            handle.exception()
     return answer

@@ -123,6 +123,16 @@ TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 
 LONGEST_WAIT = timedelta(days=1)
 """The longest wait of a call of `perdure.toolboxes.waiting()`."""
+LONGEST_JOB = timedelta(days=1)
+"""The time after which a call of a tool with `later=True` is given up."""
+POLL = timedelta(seconds=30)
+"""The pause between two polls of such a call."""
+CANCEL_JOB = timedelta(seconds=20)
+"""How long `cancel=` of a tool is tried again while it fails."""
+POLL_MARGIN = timedelta(seconds=5)
+"""Between the time limit of a poll or a cancel, and that of its activity."""
+HANDLE_BYTES = 4 * 1024
+"""The size of the handle of a job."""
 KEPT_EVENTS = 100
 """The number of events that a turn keeps until a call waits for them, ..."""
 KEPT_EVENTS_BYTES = 256 * 1024

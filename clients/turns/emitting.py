@@ -28,7 +28,7 @@ from perdure.temporal.recent import Recent
 from perdure.temporal.unretried import unretried
 from perdure.turn import event_keys
 from perdure.turn.call_waits import json_body
-from perdure.turn.wire import Emit
+from perdure.turn.wait_values import Emit
 
 _FULL_S = 1.0
 """How long a refusal for lack of room holds for other events of the same key in this process."""

@@ -16,8 +16,7 @@ from perdure.keyed_events.wire import EventWaiter, KeptEvent, KeyedEvents
 from perdure.text import size
 from perdure.turn.call_waits import check_body
 from perdure.turn.event_keys import own_part, tenant_prefix
-from perdure.turn.wait_values import EmitByKey
-from perdure.turn.wire import Emit
+from perdure.turn.wait_values import Emit, EmitByKey
 
 _TICK = timedelta(microseconds=1)
 _TURNS_AT_ONCE = 200

@@ -180,6 +180,15 @@ ASK_POLICY = "perdure.ask_policy"
 VERIFY = "perdure.verify"
 """`ToolRun -> Verification`: find out whether a call has taken effect, which may be repeated."""
 
+POLL_CALL = "perdure.poll_call"
+"""`ToolRun -> ToolOutput`: ask for the result of a job, again and again until there is one."""
+
+CANCEL_CALL = "perdure.cancel_call"
+"""`ToolRun -> Noted`: cancel a job, which may be repeated."""
+
+FINISH_CALL = "finish_call"
+"""The update that sends the result of a call by its token: `FinishCall`, without result."""
+
 RUN_MIDDLEWARE = "perdure.middleware"
 """`HookCall -> Noted`: run middleware of the agent before or after the turn."""
 

@@ -21,12 +21,12 @@ from perdure.agents.waits import PinnedWait
 from perdure.base import replace
 from perdure.errors import InvalidRequestError, TooLargeError
 from perdure.text import clean, clip, head, one_line, size
-from perdure.turn import event_keys, steps
+from perdure.turn import event_keys, jobs, steps
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.open_step import OpenCall
 from perdure.turn.state import TurnState
 from perdure.turn.wait_values import CallWait, TurnEvent, Woken
-from perdure.turn.waiting import EVENT, TIMER, Waiting
+from perdure.turn.waiting import EVENT, JOB, TIMER, Waiting
 from perdure.values.budgets import Spending
 from perdure.values.messages import ToolCall, ToolOutcome
 from perdure.values.moments import in_words, period_in_words
@@ -79,7 +79,7 @@ def shown(waits: Sequence[CallWait]) -> Waiting | None:
         return None
     first = min(waits, key=lambda wait: wait.until)
     others = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
-    kind = EVENT if first.event else TIMER
+    kind = JOB if first.is_job else EVENT if first.event else TIMER
     note = one_line(first.note, limits.NOTE_CHARACTERS) + others
     event = f"{first.event} of {first.event_key}" if first.event_key else first.event
     reason = f"{one_line(event, limits.NOTE_CHARACTERS)}: {note}" if first.event else note
@@ -87,13 +87,16 @@ def shown(waits: Sequence[CallWait]) -> Waiting | None:
 
 
 def began(state: TurnState, waits: Sequence[CallWait]) -> TurnState:
-    """Return the state after calls began to wait. Each is charged once, as a tool call."""
+    """Return the state after calls began to wait.
+
+    Each is charged once, as a tool call; one that has a job was charged when it ran.
+    """
     for wait in waits:
         key = _key_of(wait.key)
         if key is None or not steps.is_open(state, key):
             continue
         open_call = state.open_step.at(key.call)
-        state = state if open_call.wait else _charged(state)
+        state = state if open_call.is_begun else _charged(state)
         step = state.open_step.with_call(key.call, replace(open_call, wait=wait))
         state = replace(state, open_step=step)
     return replace(state, waiting=shown(open_waits(state)))
@@ -111,6 +114,8 @@ def woken(state: TurnState, ends: Sequence[Woken]) -> TurnState:
 
 def _ended(state: TurnState, key: ToolKey, end: Woken) -> TurnState:
     open_call = state.open_step.at(key.call)
+    if open_call.job is not None:
+        return jobs.ended(state, key, end)
     content = _result(open_call, end, event_keys.event_of(state, end))
     if end.by == "refused":
         return steps.give(state, key, content, ToolOutcome.NOT_RUN)
@@ -150,6 +155,8 @@ def _result(open_call: OpenCall, end: Woken, event: TurnEvent | None) -> str:
                 event_name = _event(wait.event, wait.event_key)
                 return f"The event {event_name} did not come within {planned}."
             return f"Waited {waited}" + (f", until {in_words(wait.until)}." if wait else ".")
+        case "result":
+            raise AssertionError("the result of a job is not that of a wait")
 
 
 def _event(name: str, key: str) -> str:
@@ -175,11 +182,8 @@ def beginning(
     waits: list[CallWait] = []
     ended: list[Woken] = []
     for key in keys:
-        call = state.open_step.at(key.call).edited
-        pinned = pinned_wait(agent, call)
-        assert pinned is not None
         try:
-            wait = _planned(pinned, key, call, now, time_left)
+            wait = _wait_of(state, agent, key, now, time_left)
         except ValueError as error:
             ended.append(Woken(key=str(key), by="refused", reason=clip(str(error), 500)))
             continue
@@ -188,6 +192,27 @@ def beginning(
         waits += [] if end else [wait]
         ended += [end] if end else []
     return Beginning(tuple(waits), tuple(ended))
+
+
+def _wait_of(
+    state: TurnState,
+    agent: AgentDefinition,
+    key: ToolKey,
+    now: datetime,
+    time_left: timedelta | None,
+) -> CallWait:
+    """Return the wait that begins now.
+
+    Raises:
+        ValueError: The arguments of the call are not valid, or it asks for too long a wait.
+    """
+    open_call = state.open_step.at(key.call)
+    job = jobs.pinned_job(state, open_call)
+    if job is not None:
+        return jobs.wait_of(open_call, job, key, now)
+    pinned = pinned_wait(agent, open_call.edited)
+    assert pinned is not None
+    return _planned(pinned, key, open_call.edited, now, time_left)
 
 
 def cause(
@@ -208,6 +233,10 @@ def cause(
         taken: The ids of events that end other waits.
     """
     waited_s = round((now - wait.since).total_seconds(), 3)
+    key = _key_of(wait.key)
+    open_call = state.open_step.find(key.call) if key else None
+    if open_call is not None and open_call.job is not None:
+        return jobs.cause(open_call.job, wait, waited_s, is_over=is_over)
     event = event_keys.event_for(state, wait, taken) if wait.event else None
     if event is not None:
         return Woken(

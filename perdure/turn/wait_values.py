@@ -10,7 +10,7 @@ from pydantic import Field
 
 from perdure.base import Wire
 
-WokenBy = Literal["time", "event", "message", "refused"]
+WokenBy = Literal["time", "event", "message", "refused", "result"]
 
 
 class CallWait(Wire):
@@ -23,6 +23,7 @@ class CallWait(Wire):
         until: The moment at which it ends at the latest.
         event: The name of the event that it waits for; empty for a wait for the time alone.
         event_key: The key of the event, without a tenant; empty for an event of the turn alone.
+        is_job: Whether it waits for the result of a job, which its tool has started.
     """
 
     key: str
@@ -31,6 +32,7 @@ class CallWait(Wire):
     until: datetime
     event: str = ""
     event_key: str = ""
+    is_job: bool = False
 
 
 class Woken(Wire):
@@ -38,8 +40,8 @@ class Woken(Wire):
 
     Attributes:
         key: The text of the key of the call.
-        by: What ended it: the `time` is over, an `event` or a `message` of the user has come, or
-            the call was `refused`, and nothing was waited for.
+        by: What ended it: the `time` is over, an `event`, a `message` of the user or the `result`
+            of a job has come, or the call was `refused`, and nothing was waited for.
         waited_s: How long it has waited, in seconds.
         event_id: The id of the event that ended it.
         event: The name of the event, if it has a key.
@@ -105,3 +107,11 @@ class EmitByKey(Wire):
     body: str = ""
     by: str | None = None
     refusal: str = ""
+
+
+class Emit(Wire):
+    """An event to the running turn. Its id is the id of the update; `body` is JSON text."""
+
+    name: str
+    body: str = ""
+    by: str | None = None

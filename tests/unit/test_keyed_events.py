@@ -12,8 +12,7 @@ from perdure.keyed_events import state as keyed_events
 from perdure.keyed_events.wire import EventWaiter, KeyedEvents
 from perdure.turn import event_keys
 from perdure.turn.state import TurnState
-from perdure.turn.wait_values import CallWait, TurnEvent, Woken
-from perdure.turn.wire import Emit
+from perdure.turn.wait_values import CallWait, Emit, TurnEvent, Woken
 
 NOW = datetime(2026, 11, 27, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)

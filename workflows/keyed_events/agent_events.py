@@ -24,7 +24,7 @@ from perdure.temporal.names import AWAIT_EVENT, EMIT, KEYED_EVENTS
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.turn import event_keys
 from perdure.turn.history_limits import run_events
-from perdure.turn.wire import Emit
+from perdure.turn.wait_values import Emit
 from perdure.workflows import ancestors
 from perdure.workflows.update_answers import UpdateAnswers, update_id
 

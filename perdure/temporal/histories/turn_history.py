@@ -41,6 +41,7 @@ from perdure.temporal.names import (
     CHILD_NEWS,
     DECIDE,
     EMIT,
+    FINISH_CALL,
     MEMO_WAIT,
     RESUME,
     STEER,
@@ -248,6 +249,8 @@ class HistoryReader:
             return outcomes.said(update_id, await self._raw(update.args.payloads))
         if update.name == EMIT:
             return outcomes.emitted(update_id, await self._raw(update.args.payloads))
+        if update.name == FINISH_CALL:
+            return outcomes.call_finished(await self._raw(update.args.payloads))
         if update.name == RESUME:
             return outcomes.resumed(await self._raw(update.args.payloads))
         return None

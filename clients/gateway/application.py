@@ -31,6 +31,7 @@ from perdure.clients.gateway.rest import (
     calls,
     effects,
     hooks,
+    keyed_events,
     schedules,
     session_events,
     sessions,
@@ -52,6 +53,7 @@ OPERATIONS = operations_of(
     sessions,
     schedules,
     batches,
+    keyed_events,
     hooks,
     about,
 )

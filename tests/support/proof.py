@@ -160,8 +160,9 @@ FEATURES = {
     "questions": Feature("questions", operations=names("answer_call")),
     "waits": Feature(
         "waits and events",
+        names("AgentEvents"),
         facts=names("emitted reminder_set reminder_forgotten reminder_due"),
-        operations=names("emit_event forget_reminder"),
+        operations=names("emit_event emit_by_key forget_reminder"),
     ),
     "jobs": Feature(
         "jobs",

@@ -45,7 +45,7 @@ from perdure.values.prices import Price
 class ToolDefinition(Wire):
     """A tool as a turn is pinned to it.
 
-    `activity` is the activity type that runs it. `timeout_s` is in seconds. `schema_digest` is
+    `activity` is the activity type that runs it, see `runs_as`. `timeout_s` is in seconds. `schema_digest` is
     compared with the schema of the deployed tool. `is_read_only` means that the tool changes
     nothing; `needs_approval`, that each call waits for approval. `owner` is the agent from which a
     tool is inherited, empty for the agent's own tools; `policies` are the agents above whose
@@ -81,6 +81,11 @@ class ToolDefinition(Wire):
     asks: PinnedQuestion | None = Field(default=None, exclude_if=not_)
     wait: PinnedWait | None = Field(default=None, exclude_if=not_)
     job: PinnedJob | None = Field(default=None, exclude_if=not_)
+
+    @property
+    def runs_as(self) -> str:
+        """The activity type that runs it; empty for a tool that the turn runs itself."""
+        return self.job.activity if self.job else self.activity
 
     @property
     def timeout(self) -> timedelta:
@@ -431,11 +436,12 @@ def define_tool(item: Tool, activity: str) -> ToolDefinition:
     if item.asks is not None:
         made = _of_the_turn(item.name, item.description, item.arguments.schema, is_read_only=True)
         return made.model_copy(update={"asks": item.asks})
+    job = item.pinned_job
     return ToolDefinition(
         name=item.name,
         description=item.description,
         parameters=item.arguments.schema,
-        activity="" if item.wait else activity,
+        activity="" if item.wait or job else activity,
         is_idempotent=item.idempotent,
         timeout_s=item.timeout.total_seconds(),
         schema_digest=item.digest,
@@ -446,5 +452,5 @@ def define_tool(item: Tool, activity: str) -> ToolDefinition:
         is_async=item.is_async,
         effect=item.pinned_effect,
         wait=item.wait,
-        job=item.pinned_job,
+        job=job.model_copy(update={"activity": activity}) if job else None,
     )

@@ -33,6 +33,8 @@ class PinnedJob(Wire):
     """What a turn is pinned to of the jobs of a tool.
 
     Attributes:
+        activity: The activity type that runs the tool. It stands here, so that a worker of an
+            earlier release, which knows no jobs, cannot run the tool.
         longest_s: The time after which a call is given up, in seconds, from when it waits.
         polls: Whether the worker asks for the result, every `poll_every_s` seconds; one poll takes
             at most `poll_timeout_s` seconds.
@@ -42,6 +44,7 @@ class PinnedJob(Wire):
         cancel_timeout_s: The time limit of that tool.
     """
 
+    activity: str = ""
     longest_s: float
     polls: bool = False
     poll_every_s: float = 0

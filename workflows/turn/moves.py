@@ -291,7 +291,7 @@ class Moves:
             if await self._local.run(move.key, named, summary, locally, is_async=tool.is_async):
                 return
         summary = f"{_label(move.key)}: {run.tool} {description}"
-        await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
+        await self._calls.perform(move.key, tool.runs_as, run, tool.timeout, summary)
 
     async def _verify(self, move: Verify, agent: AgentDefinition, media_bytes: int) -> None:
         """Find out what became of a call, after the time in which it may still take effect."""
@@ -325,7 +325,7 @@ class Moves:
         is_told = isinstance(move, Act) and agent.rules >= 6 and not tool.is_read_only
         return ToolRun(
             owner=tool.owner or agent.name,
-            tool="" if tool.activity == tool.name else tool.name,
+            tool="" if tool.runs_as == tool.name else tool.name,
             call_id=move.call.id,
             arguments=move.call.arguments,
             schema_digest=tool.schema_digest,
@@ -395,7 +395,7 @@ class Moves:
             read_only=tool.is_read_only if tool else False,
             labels=request.labels if request else {},
             policies=policies,
-            owner=(tool.owner or agent.name) if tool and tool.activity else "",
+            owner=(tool.owner or agent.name) if tool and tool.runs_as else "",
             schema_digest=tool.schema_digest if tool else "",
             undoes=tool.undoes if tool else "",
         )

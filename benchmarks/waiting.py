@@ -9,14 +9,14 @@ what the server takes. At the end, some of the turns get their event from the ot
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import re
-import secrets
 import socket
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ import httpx
 
 from benchmarks.attacks import p50, p99
 from benchmarks.bench import working
+from benchmarks.processes import Process
 from perdure.clients import AgentClient
 from perdure.worker.dev.server import DevServer
 
@@ -36,36 +37,6 @@ POLLS = {"PollWorkflowTaskQueue", "PollActivityTaskQueue", "PollNexusTaskQueue"}
 _REQUESTS = re.compile(
     r'^service_requests\{.*?operation="(\w+)".*?service_name="frontend".*?\} (\d+)$', re.MULTILINE
 )
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process that is looked at from outside."""
-
-    pid: int
-
-    def megabytes(self) -> float:
-        """Its resident memory."""
-        with Path(f"/proc/{self.pid}/status").open(encoding="utf-8") as status:
-            line = next(line for line in status if line.startswith("VmRSS"))
-        return int(line.split()[1]) / 1024
-
-    def cpu(self) -> float:
-        """Its CPU time in seconds."""
-        with Path(f"/proc/{self.pid}/stat").open(encoding="utf-8") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-async def requests(metrics: str) -> Counter[str]:
-    """The requests that the server has counted, by operation."""
-    async with httpx.AsyncClient() as http:
-        text = (await http.get(metrics)).text
-    found = Counter[str]()
-    for operation, count in _REQUESTS.findall(text):
-        found[operation] += int(count)
-    return found
 
 
 async def events_of(client: AgentClient, turns: list[str]) -> int:
@@ -96,81 +67,106 @@ async def woken_ms(client: AgentClient, turn_id: str) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
-async def minute(
-    client: AgentClient, metrics: str, turns: list[str], server: Process, worker: Process
-) -> None:
-    """Print what happens in a minute in which all turns wait."""
-    sample = turns[:: max(1, len(turns) // SAMPLES)]
-    events, before = await events_of(client, sample), await requests(metrics)
-    cpu = server.cpu(), worker.cpu()
-    await asyncio.sleep(MINUTE_S)
-    asked = await requests(metrics) - before
-    used = [at.cpu() - was for at, was in zip((server, worker), cpu, strict=True)]
-    more = await events_of(client, sample) - events
-    polls = sum(count for name, count in asked.items() if name in POLLS)
-    others = {name: count for name, count in asked.items() if name not in POLLS}
+@dataclass(frozen=True)
+class Scene:
+    """A server with a database file, and a client of it."""
+
+    client: AgentClient
+    server: Process
+    folder: Path
+    metrics: str
+
+    def file(self) -> float:
+        """The megabytes of the database."""
+        return sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file()) / 2**20
+
+    async def requests(self) -> Counter[str]:
+        """The requests that the server has counted, by operation."""
+        async with httpx.AsyncClient() as http:
+            text = (await http.get(self.metrics)).text
+        found = Counter[str]()
+        for operation, count in _REQUESTS.findall(text):
+            found[operation] += int(count)
+        return found
+
+    async def minute(self, turns: list[str], worker: Process) -> None:
+        """Print what happens in a minute in which all turns wait."""
+        sample = turns[:: max(1, len(turns) // SAMPLES)]
+        events, before = await events_of(self.client, sample), await self.requests()
+        cpu = self.server.cpu(), worker.cpu()
+        await asyncio.sleep(MINUTE_S)
+        used = self.server.cpu() - cpu[0], worker.cpu() - cpu[1]
+        asked = await self.requests() - before
+        more = await events_of(self.client, sample) - events
+        polls = sum(count for name, count in asked.items() if name in POLLS)
+        others = {name: count for name, count in asked.items() if name not in POLLS}
+        print(
+            f"in {MINUTE_S:.0f} s: {more} events in {len(sample)} histories; {polls} polls of the"
+            f" worker, other requests {others}; CPU {used[0]:.1f} s server, {used[1]:.1f} s worker",
+            flush=True,
+        )
+
+
+@contextlib.asynccontextmanager
+async def opened() -> AsyncIterator[Scene]:
+    """A server that counts its requests."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    args = [f"--metrics-port={port}"]
+    with tempfile.TemporaryDirectory() as name:
+        async with DevServer(folder=Path(name), port=0, ui=False, extra_args=args) as server:
+            client = await AgentClient.connect(server.address.address, task_queue=QUEUE)
+            metrics = f"http://127.0.0.1:{port}/metrics"
+            yield Scene(client, Process(server.address.pid), Path(name), metrics)
+
+
+async def with_turns(scene: Scene, worker: Process, count: int) -> list[str]:
+    """Measure before and while so many turns wait; return their ids."""
+    warm = await start(scene.client, "warm", SAMPLES)
+    for turn in warm:
+        await woken_ms(scene.client, turn)
+    await asyncio.sleep(SETTLE_S)
+    before = worker.megabytes(), scene.server.megabytes(), scene.file()
+    print("without turns:", end=" ")
+    await scene.minute(warm, worker)
+    began = time.perf_counter()
+    turns = await start(scene.client, "waits", count)
+    print(f"{count} turns wait after {time.perf_counter() - began:.0f} s:", end=" ")
+    await asyncio.sleep(SETTLE_S)
+    after = worker.megabytes(), scene.server.megabytes(), scene.file()
+    await scene.minute(turns, worker)
+    cached = min(count, CACHE)
     print(
-        f"in {MINUTE_S:.0f} s: {more} events in {len(sample)} histories; {polls} polls of the"
-        f" worker, other requests {others}; CPU {used[0]:.1f} s server, {used[1]:.1f} s worker",
+        f"worker {before[0]:.0f} -> {after[0]:.0f} MB,"
+        f" {1024 * (after[0] - before[0]) / cached:.0f} kB for each of {cached} in its cache;"
+        f" server {before[1]:.0f} -> {after[1]:.0f} MB;"
+        f" its file {before[2]:.0f} -> {after[2]:.0f} MB,"
+        f" {1024 * (after[2] - before[2]) / count:.0f} kB a turn",
         flush=True,
     )
+    return turns
 
 
-def size_of(folder: Path) -> float:
-    """The megabytes of the files in a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 2**20
+async def taken_over(scene: Scene, other: Process, turns: list[str]) -> None:
+    """Measure a worker that has none of the turns in its cache, then end some of them."""
+    again = await start(scene.client, "again", SAMPLES)
+    for turn in again:
+        await woken_ms(scene.client, turn)
+    await asyncio.sleep(SETTLE_S)
+    print(f"another worker, with none of them: {other.megabytes():.0f} MB;", end=" ")
+    ms = [await woken_ms(scene.client, turn) for turn in turns[:SAMPLES]]
+    print(f"an event ends a turn after {p50(ms):.0f} ms (p50), {p99(ms):.0f} (p99)")
 
 
 async def main(count: int) -> None:
     """Measure and print."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    metrics = f"http://127.0.0.1:{port}/metrics"
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        args = [f"--metrics-port={port}"]
-        async with DevServer(folder=folder, port=0, ui=False, extra_args=args) as started:
-            address = started.address.address
-            server, client = (
-                Process(started.address.pid),
-                await AgentClient.connect(address, task_queue=QUEUE),
-            )
-            async with working(MODULE, address, QUEUE) as process:
-                worker = Process(process.process.pid)
-                warm = await start(client, "warm", SAMPLES)
-                for turn in warm:
-                    await woken_ms(client, turn)
-                await asyncio.sleep(SETTLE_S)
-                before = worker.megabytes(), server.megabytes(), size_of(folder)
-                print("without turns:", end=" ")
-                await minute(client, metrics, warm, server, worker)
-                began = time.perf_counter()
-                turns = await start(client, "waits", count)
-                took = time.perf_counter() - began
-                await asyncio.sleep(SETTLE_S)
-                after = worker.megabytes(), server.megabytes(), size_of(folder)
-                print(f"{count} turns wait after {took:.0f} s:", end=" ")
-                await minute(client, metrics, turns, server, worker)
-            cached = min(count, CACHE)
-            print(
-                f"worker {before[0]:.0f} -> {after[0]:.0f} MB,"
-                f" {1024 * (after[0] - before[0]) / cached:.0f} kB for each of {cached} in its"
-                f" cache; server {before[1]:.0f} -> {after[1]:.0f} MB, its file"
-                f" {before[2]:.0f} -> {after[2]:.0f} MB,"
-                f" {1024 * (after[2] - before[2]) / count:.0f} kB a turn",
-                flush=True,
-            )
-            async with working(MODULE, address, QUEUE) as process:
-                other = Process(process.process.pid)
-                again = f"again-{secrets.token_hex(4)}"
-                turn = await client.start("waiter", "go", id=again)
-                await turn.wait()
-                await woken_ms(client, again)
-                await asyncio.sleep(SETTLE_S)
-                print(f"another worker, with none of them: {other.megabytes():.0f} MB;", end=" ")
-                ms = [await woken_ms(client, turn) for turn in turns[:SAMPLES]]
-                print(f"an event ends a turn after {p50(ms):.0f} ms (p50), {p99(ms):.0f} (p99)")
+    async with opened() as scene:
+        address = scene.client.temporal.service_client.config.target_host
+        async with working(MODULE, address, QUEUE) as running:
+            turns = await with_turns(scene, Process(running.process.pid), count)
+        async with working(MODULE, address, QUEUE) as running:
+            await taken_over(scene, Process(running.process.pid), turns)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ async def test_turn_waits_for_a_month_over_a_deploy(tell: Tell) -> None:
     its time, and the turn waits for another month, as its own definition says.
     """
     story = await tell(asks(waits("the first")), asks(waits("the second")), says("done"))
-    story.app = "tests.support.e2e.waiting_app:make_release"
+    story.app = "tests.support.storms.waiting_app:make_release"
     first = await story.worker(E2E_RELEASE="first")
     turn = await story.start()
     began = await until(turn, WaitBegan)

@@ -11,172 +11,49 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import random
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
-from temporalio.worker import Replayer
 
 from perdure import Outcome, errors
 from perdure.clients import Turn
-from perdure.events import CallFinished, Decided, Emitted, ToolLost
-from perdure.temporal.histories.runs import describe, runs_up_to
-from perdure.testing.stub_provider import StubCall, StubProvider, StubReply
-from perdure.workflows import WORKFLOWS
-from perdure.workflows.single_input import OneInput
 
-from ..conftest import assert_no_task_failed, check_history, eventually
+from ..conftest import eventually
 from ..support.e2e.app import AGENT
 from ..support.e2e.command_line import CommandLine, Started
 from ..support.e2e.outages import Outage
-from ..support.e2e.senders import (
-    TOKEN,
-    ByClient,
-    ByGateway,
-    Kind,
-    Sending,
-    UnknownError,
-    Way,
-    deliver,
+from ..support.e2e.stories import Process, Story
+from ..support.storms.judging import (
+    MESSAGE,
+    check_histories,
+    check_jobs,
+    check_turn,
+    facts_of,
+    results,
 )
-from ..support.e2e.stories import UNKNOWN, Process, Story
-from ..support.e2e.waiting_app import Jobs
-from ..support.losses import timeless
+from ..support.storms.scripts import KINDS, SEED, TWO, Call, Watcher, luck_of, script
+from ..support.storms.senders import TOKEN, UnknownError, deliver
+from ..support.storms.storm import Storm
+from ..support.storms.waiting_app import Jobs
 
 LANES = int(os.environ.get("PERDURE_WAITING_LANES", "6"))
 KILLS = int(os.environ.get("PERDURE_WAITING_KILLS", "2"))
 GATEWAYS = int(os.environ.get("PERDURE_WAITING_GATEWAYS", "1"))
 OUTAGES = int(os.environ.get("PERDURE_WAITING_OUTAGES", "1"))
-SEED = os.environ.get("PERDURE_WAITING_SEED", "0")
 TURNS = 2
 RUN_EVENTS = 60
 """The number of events of a run after which the server suggests a new one; by default 4,096."""
 OUTAGE_S = 2.0
 FAULTS = KILLS + GATEWAYS + OUTAGES
 PATIENCE_S = 180 + 10 * LANES + 60 * FAULTS
-KINDS = ("time", "event", "twins", "question", "deploy", "order", "build")
-MESSAGE = "psst"
-WOKEN = "the user has sent a message"
-TWO = 2
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call of the script: its kind, and its name, which no other call has."""
-
-    kind: str
-    what: str
-
-    @property
-    def requested(self) -> StubCall:
-        """The call as the model makes it."""
-        match self.kind:
-            case "time":
-                return {"name": "wait", "arguments": {"seconds": 1, "note": self.what}}
-            case "event" | "twins":
-                return {"name": "wait_for", "arguments": {"event": self.what, "note": self.what}}
-            case "question":
-                return {"name": "ask", "arguments": {"question": self.what}}
-            case _:
-                return {"name": self.kind, "arguments": {"what": self.what}}
-
-
-def luck_of(*what: object) -> random.Random:
-    """The choices of one part of the test."""
-    return random.Random(" ".join(map(str, (SEED, *what))))
-
-
-def script(task: str) -> list[list[Call]]:
-    """The calls of a turn, by step. Twins are two calls that wait for the same event."""
-    luck = luck_of("script", task)
-    steps = []
-    for step in range(luck.randint(2, 4)):
-        calls: list[Call] = []
-        for number in range(luck.randint(1, 3)):
-            call = Call(luck.choice(KINDS), f"{task}.{step}.{number}")
-            calls += [call] * (TWO if call.kind == "twins" else 1)
-        steps.append(calls)
-    return steps
-
-
-class Watcher(StubProvider):
-    """Makes the calls of the script of each task."""
-
-    def __init__(self) -> None:
-        super().__init__([])
-
-    def reply(self, body: Mapping[str, Any]) -> StubReply:
-        """The calls of the next step; a text after the last one."""
-        task, since = list(parts(body))[-1]
-        done = sum(message["role"] == "assistant" for message in since)
-        steps = script(task)
-        if done < len(steps):
-            return {"calls": [call.requested for call in steps[done]]}
-        return {"text": f"{task} is done"}
-
-
-def parts(body: Mapping[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Each task in a request, with the messages after it."""
-    task, since = "", list[dict[str, Any]]()
-    for message in body["messages"]:
-        if message["role"] == "user" and message["content"].startswith("go "):
-            if task:
-                yield task, since
-            task, since = message["content"].removeprefix("go "), []
-        else:
-            since.append(message)
-    yield task, since
-
-
-@dataclass
-class Storm:
-    """What is killed, and what is recorded outside of it.
-
-    Attributes:
-        urls: The addresses of the gateways that run now.
-        sendings: All that was sent.
-        turns: The turns by their tasks.
-        polled: The results of jobs that were looked up, by the names of the calls.
-        answered: The questions that somebody has answered, by the names of the calls.
-        over: The tasks whose turns are over.
-    """
-
-    story: Story
-    jobs: Jobs
-    urls: list[str]
-    sendings: list[Sending] = field(default_factory=list)
-    turns: dict[str, Turn] = field(default_factory=dict)
-    polled: dict[str, str] = field(default_factory=dict)
-    is_wrecked: asyncio.Event = field(default_factory=asyncio.Event)
-    answered: set[str] = field(default_factory=set)
-    over: set[str] = field(default_factory=set)
-
-    @property
-    def records(self) -> int:
-        """How much has happened so far."""
-        sent = sum(len(sending.ends) for sending in self.sendings)
-        return len(self.story.stub.requests) + len(self.jobs.asked()) + sent
-
-    def way(self, luck: random.Random) -> Way:
-        """How somebody sends."""
-        if luck.random() < 0.5:
-            return ByClient(self.story.client)
-        return ByGateway(self.urls, luck)
-
-    def sending(self, kind: Kind, task: str, call: Call, content: str, id: str = "") -> Sending:
-        """The record of what somebody is going to send."""
-        made = Sending(kind, self.turns[task].id, call.what, content, id)
-        self.sendings.append(made)
-        return made
 
 
 @pytest.fixture
@@ -413,144 +290,3 @@ async def patiently(does: Callable[[], Awaitable[T]]) -> T:
             return await does()
         except (errors.ServerUnreachableError, UnknownError):
             await asyncio.sleep(0.1)  # before the next attempt
-
-
-def results(requests: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """The result of each call as the model read it, by task and id: the same in each request."""
-    told: dict[str, dict[str, str]] = defaultdict(dict)
-    for body in requests:
-        for task, since in parts(body):
-            for message in since:
-                if message["role"] == "tool":
-                    content = told[task].setdefault(message["tool_call_id"], message["content"])
-                    assert content == message["content"], f"{task}: two results of one call"
-    return told
-
-
-async def facts_of(turn: Turn) -> list[Any]:
-    """The facts of all runs of a turn."""
-    return [event.fact async for event in turn.events()]
-
-
-@dataclass
-class Recorded:
-    """What the history of a turn has of what was sent: contents by the id of an event, or by the
-    name of a call.
-    """
-
-    events: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    answers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    results: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-
-    @staticmethod
-    def of(task: str, told: Mapping[str, str], facts: list[Any]) -> Recorded:
-        """What the facts of a turn say. `told` has the ids of its calls in order."""
-        recorded, steps = Recorded(), script(task)
-        names = dict(zip(told, (call.what for step in steps for call in step), strict=True))
-        for fact in facts:
-            match fact:
-                case Emitted(event):
-                    recorded.events[event.id].append(json.loads(event.body))
-                case Decided(decision):
-                    assert decision.answer is not None
-                    answer = json.loads(decision.answer)
-                    recorded.answers[names[decision.call_id]].append(answer)
-                case CallFinished(key, output):
-                    call = steps[key.step - 1][key.call - 1]
-                    recorded.results[call.what].append(output.content)
-        return recorded
-
-
-def check_turn(task: str, storm: Storm, told: Mapping[str, str], facts: list[Any]) -> Counter[str]:
-    """The model has read one result of each call: what its call waited for."""
-    recorded, ends, given = Recorded.of(task, told, facts), Counter[str](), list[str]()
-    lost = {(fact.key.step, fact.key.call) for fact in facts if isinstance(fact, ToolLost)}
-    calls = [
-        (call, (step, place))
-        for step, made in enumerate(script(task), 1)
-        for place, call in enumerate(made, 1)
-    ]
-    for (call, place), content in zip(calls, told.values(), strict=True):
-        ends[call.kind] += 1
-        sent = {one.content for one in storm.sendings if one.what == call.what}
-        match call.kind:
-            case "time":
-                assert content.startswith("Waited "), content
-            case "event" | "twins":
-                if WOKEN in content:
-                    assert any(getattr(fact, "text", "") == MESSAGE for fact in facts)
-                    ends["woken"] += 1
-                    continue
-                [body] = [body for body in sent if body in content]
-                given.append(body.rpartition(" by ")[0])
-                assert recorded.events[given[-1]] == [body]
-            case "question":
-                assert recorded.answers[call.what] == [content]
-            case "build":
-                assert content == storm.polled[call.what]
-            case "order" if timeless(content).endswith(UNKNOWN):
-                assert place in lost
-                assert not recorded.results[call.what]
-                ends["unknown"] += 1
-            case _:
-                assert recorded.results[call.what] == [content]
-    assert len(set(given)) == len(given), f"{task}: an event was given twice: {given}"
-    check_sendings(task, storm, recorded)
-    return ends
-
-
-def check_sendings(task: str, storm: Storm, recorded: Recorded) -> None:
-    """What was acknowledged is recorded once, and what was refused is not recorded."""
-    sendings = [one for one in storm.sendings if one.turn_id == storm.turns[task].id]
-    assert all(one.ends for one in sendings)
-    groups: dict[tuple[str, str, str, str], list[Sending]] = defaultdict(list)
-    for one in sendings:
-        groups[one.kind, one.what, one.id, one.content].append(one)
-    for (kind, what, id, content), same in groups.items():
-        match kind:
-            case "event":
-                contents, is_one_event = recorded.events[id], True
-            case "answer":
-                contents, is_one_event = recorded.answers[what], False
-            case _:
-                contents, is_one_event = recorded.results[what], False
-        assert len(contents) <= 1, f"{what}: {contents}"
-        if any(one.is_acknowledged for one in same):
-            # of two events with one id, the first counts
-            assert contents == [content] or (is_one_event and contents), f"{same}: {contents}"
-        elif all(one.is_refused for one in same):
-            assert content not in contents, f"{same}: {contents}"
-
-
-def check_jobs(storm: Storm) -> None:
-    """Each job is begun once for its key, and one that may not run again is asked for once."""
-    keys, tokens = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    for line in storm.jobs.asked():
-        keys[line.what].add(line.key)
-        tokens[line.what].add(line.token)
-    orders = {call.what for call in all_calls(storm) if call.kind == "order"}
-    asked = Counter(line.what for line in storm.jobs.asked() if line.what in orders)
-    assert all(len(found) == 1 for found in (*keys.values(), *tokens.values()))
-    assert len(set().union(*keys.values())) == len(keys)
-    assert not asked or max(asked.values()) == 1
-
-
-def all_calls(storm: Storm) -> Iterator[Call]:
-    """The calls of all turns."""
-    return (call for task in storm.turns for step in script(task) for call in step)
-
-
-async def check_histories(storm: Storm) -> None:
-    """No workflow task failed, readers agree with the turns, and each run replays."""
-    client, replayer = (
-        storm.story.temporal,
-        Replayer(workflows=WORKFLOWS, interceptors=[OneInput()]),
-    )
-    sessions = {turn.id.partition("/")[0] for turn in storm.turns.values() if "/" in turn.id}
-    for turn in storm.turns.values():
-        await check_history(client, turn.id, await turn.first_run())
-    for id in (*sessions, *(turn.id for turn in storm.turns.values())):
-        for run in await runs_up_to(client, await describe(client, id)):
-            history = await client.get_workflow_handle(id, run_id=run).fetch_history()
-            assert_no_task_failed(history)
-            await replayer.replay_workflow(history)

@@ -1,5 +1,5 @@
 """An agent that waits for times and events, asks people, and starts jobs whose results come later:
-`python -m perdure worker tests.support.e2e.waiting_app:make`.
+`python -m perdure worker tests.support.storms.waiting_app:make`.
 
 The service of the jobs is a folder: a line in `jobs.jsonl` for each job that was asked for, and a
 file in `results` for each one that is done and has to be looked up.
@@ -16,7 +16,7 @@ from perdure import ToolContext, tool
 from perdure.toolboxes import asking, waiting
 from perdure.worker import AgentWorker
 
-from .app import make as make_clerk
+from ..e2e.app import make as make_clerk
 
 STARTS_S = 0.4
 """How long the service takes to answer after it has begun a job."""

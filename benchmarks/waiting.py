@@ -46,16 +46,22 @@ async def events_of(client: AgentClient, turns: list[str]) -> int:
 
 
 async def start(client: AgentClient, name: str, count: int) -> list[str]:
-    """Start turns, and return once all of them wait."""
-    places = asyncio.Semaphore(AT_ONCE)
+    """Start turns, and return once all of them wait. Those of before wait too, or are over."""
+    places, others = asyncio.Semaphore(AT_ONCE), await waiting(client)
 
     async def one(number: int) -> str:
         async with places:
-            turn = await client.start("waiter", "go", id=f"{name}-{number}")
-            await turn.wait()
-            return turn.id
+            return (await client.start("waiter", "go", id=f"{name}-{number}")).id
 
-    return await asyncio.gather(*map(one, range(count)))
+    turns = await asyncio.gather(*map(one, range(count)))
+    while await waiting(client) < others + count:  # noqa: ASYNC110 - a list has no events
+        await asyncio.sleep(1)
+    return turns
+
+
+async def waiting(client: AgentClient) -> int:
+    """How many turns wait, by Temporal's list."""
+    return (await client.temporal.count_workflows('PerdureState="waiting"')).count
 
 
 async def woken_ms(client: AgentClient, turn_id: str) -> float:
@@ -65,6 +71,13 @@ async def woken_ms(client: AgentClient, turn_id: str) -> float:
     await turn.emit("go")
     await turn.result()
     return 1000 * (time.perf_counter() - began)
+
+
+async def end(client: AgentClient, turns: list[str]) -> list[float]:
+    """End turns one after the other, and return the milliseconds that each took."""
+    ms = [await woken_ms(client, turn) for turn in turns]
+    await asyncio.sleep(SETTLE_S)  # Temporal's list lags
+    return ms
 
 
 @dataclass(frozen=True)
@@ -124,9 +137,7 @@ async def opened() -> AsyncIterator[Scene]:
 async def with_turns(scene: Scene, worker: Process, count: int) -> list[str]:
     """Measure before and while so many turns wait; return their ids."""
     warm = await start(scene.client, "warm", SAMPLES)
-    for turn in warm:
-        await woken_ms(scene.client, turn)
-    await asyncio.sleep(SETTLE_S)
+    await end(scene.client, warm)
     before = worker.megabytes(), scene.server.megabytes(), scene.file()
     print("without turns:", end=" ")
     await scene.minute(warm, worker)
@@ -151,11 +162,9 @@ async def with_turns(scene: Scene, worker: Process, count: int) -> list[str]:
 async def taken_over(scene: Scene, other: Process, turns: list[str]) -> None:
     """Measure a worker that has none of the turns in its cache, then end some of them."""
     again = await start(scene.client, "again", SAMPLES)
-    for turn in again:
-        await woken_ms(scene.client, turn)
-    await asyncio.sleep(SETTLE_S)
+    await end(scene.client, again)
     print(f"another worker, with none of them: {other.megabytes():.0f} MB;", end=" ")
-    ms = [await woken_ms(scene.client, turn) for turn in turns[:SAMPLES]]
+    ms = await end(scene.client, turns[:SAMPLES])
     print(f"an event ends a turn after {p50(ms):.0f} ms (p50), {p99(ms):.0f} (p99)")
 
 

@@ -82,7 +82,7 @@ async def test_what_turns_wait_for_takes_effect_once_in_a_storm_of_kills(
         Story(server.address, tmp_path, stub=Watcher(), supervised=True) as story,
         contextlib.AsyncExitStack() as processes,
     ):
-        story.app = "tests.support.e2e.waiting_app:make"
+        story.app = "tests.support.storms.waiting_app:make"
         workers = [await story.worker(), await story.worker()]
         gateways = [await serve(processes, story, server, tmp_path) for _ in range(TWO)]
         storm = Storm(story, Jobs(tmp_path), [await url_of(one) for one in gateways])

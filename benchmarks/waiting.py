@@ -105,7 +105,9 @@ class Scene:
     async def minute(self, turns: list[str], worker: Process) -> None:
         """Print what happens in a minute in which all turns wait."""
         sample = turns[:: max(1, len(turns) // SAMPLES)]
-        events, before = await events_of(self.client, sample), await self.requests()
+        events = await events_of(self.client, sample)
+        await asyncio.sleep(SETTLE_S)  # the server adds up in intervals
+        before = await self.requests()
         cpu = self.server.cpu(), worker.cpu()
         await asyncio.sleep(MINUTE_S)
         used = self.server.cpu() - cpu[0], worker.cpu() - cpu[1]

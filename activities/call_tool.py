@@ -49,6 +49,7 @@ from perdure.temporal import failures, secrets
 from perdure.temporal.names import CALL_SYNC_TOOL, CALL_TOOL, TURN
 from perdure.temporal.payloads import pack, raw_input, unpack
 from perdure.text import clean, described, size, words_of
+from perdure.turn import call_tokens
 from perdure.turn.effect_values import KnownEffect
 from perdure.turn.keys import ToolKey, VerifyKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
@@ -375,7 +376,7 @@ def _returned(ready: _Ready, value: object) -> ToolOutput:
             f" {limits.HANDLE_BYTES} bytes, so its result cannot be waited for",
             loss,
         )
-    return ToolOutput(content="", handle=output.content, token=token)
+    return ToolOutput(content="", handle=output.content, proof=call_tokens.proof_of(token))
 
 
 def _finished(value: object) -> object:

@@ -45,19 +45,18 @@ from perdure.values.prices import Price
 class ToolDefinition(Wire):
     """A tool as a turn is pinned to it.
 
-    `activity` is the activity type that runs it, see `runs_as`. `timeout_s` is in seconds. `schema_digest` is
-    compared with the schema of the deployed tool. `is_read_only` means that the tool changes
-    nothing; `needs_approval`, that each call waits for approval. `owner` is the agent from which a
-    tool is inherited, empty for the agent's own tools; `policies` are the agents above whose
-    policies apply to an inherited tool, and `has_policy` means that there are some; `has_context`,
-    that the tool takes a `ToolContext`. `is_local` means that a quick call runs within the workflow
-    task, and `is_async`, that the function is async. `effect` has what the tool says about its
-    effect, None if it says nothing. `undoes` is the tool whose calls it takes back, and
-    `undone_defaults` has the arguments that calls of that tool may leave out. `wait` has what the
-    turn does for a tool that waits, `asks` what may be answered for one that asks a person, and
-    `job` how the result of a tool is had that comes later.
-    These tools, the tools of delegation and `hand_over` have no activity: the turn runs them
-    itself.
+    `activity` is the activity type that runs it, see `runs_as`. `timeout_s` is in seconds.
+    `schema_digest` is compared with the schema of the deployed tool. `is_read_only` means that the
+    tool changes nothing; `needs_approval`, that each call waits for approval. `owner` is the agent
+    from which a tool is inherited, empty for the agent's own tools; `policies` are the agents above
+    whose policies apply to an inherited tool, and `has_policy` means that there are some;
+    `has_context`, that the tool takes a `ToolContext`. `is_local` means that a quick call runs
+    within the workflow task, and `is_async`, that the function is async. `effect` has what the tool
+    says about its effect, None if it says nothing. `undoes` is the tool whose calls it takes back,
+    and `undone_defaults` has the arguments that calls of that tool may leave out. `wait` has what
+    the turn does for a tool that waits, `asks` what may be answered for one that asks a person, and
+    `job` how the result of a tool is had that comes later. These tools, the tools of delegation and
+    `hand_over` have no activity: the turn runs them itself.
     """
 
     name: str

@@ -73,6 +73,23 @@ def check(tool: str, options: JobOptions, *, is_local: bool) -> None:
         )
 
 
-def longest(later: bool | timedelta) -> timedelta:
-    """Return the time after which a call is given up."""
-    return later if isinstance(later, timedelta) else limits.LONGEST_JOB
+def pinned(
+    options: JobOptions, poll_timeout: timedelta | None, cancel_timeout: timedelta | None
+) -> PinnedJob | None:
+    """Return what a turn is pinned to; None for a tool whose result comes at once.
+
+    The time limits are those of the tools in `poll=` and `cancel=`, None without one.
+    """
+    later = options["later"]
+    if later is False:
+        return None
+    longest = later if isinstance(later, timedelta) else limits.LONGEST_JOB
+    nothing = timedelta()
+    return PinnedJob(
+        longest_s=longest.total_seconds(),
+        polls=poll_timeout is not None,
+        poll_every_s=(options["poll_every"] if poll_timeout else nothing).total_seconds(),
+        poll_timeout_s=(poll_timeout or nothing).total_seconds(),
+        can_cancel=cancel_timeout is not None,
+        cancel_timeout_s=(cancel_timeout or nothing).total_seconds(),
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import typing
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -14,6 +16,7 @@ from perdure import limits
 from perdure.text import size
 
 Deps = TypeVar("Deps")
+_CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
 
 
 class OutcomeUnknown(Exception):  # noqa: N818 - it says that a call may have succeeded
@@ -94,3 +97,10 @@ def encode(value: object) -> str:
         return to_json(value, inf_nan_mode="constants").decode()
     except Exception as error:
         raise ValueError(f"{type(value).__name__} cannot be encoded as JSON: {error}") from error
+
+
+def is_context(hint: object) -> bool:
+    """Return whether an annotation is that of a parameter which gets the context."""
+    if isinstance(hint, str):
+        return _CONTEXT_BY_NAME.match(hint) is not None
+    return hint is ToolContext or typing.get_origin(hint) is ToolContext

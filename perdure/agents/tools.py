@@ -11,7 +11,6 @@ import functools
 import hashlib
 import inspect
 import re
-import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,7 +35,7 @@ from perdure import errors, limits, validation
 from perdure.agents import effects, jobs
 from perdure.agents.effects import EffectOptions, PinnedEffect
 from perdure.agents.jobs import JobOptions, PinnedJob
-from perdure.agents.tool_context import ToolContext
+from perdure.agents.tool_context import is_context
 from perdure.agents.waits import PinnedWait
 from perdure.schemas import tool_arguments
 from perdure.validation import Converted, Must
@@ -57,7 +56,6 @@ else:
 Result = TypeVar("Result")
 
 NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}")
-_CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
 
 
 class _CallOptions(TypedDict, total=False):
@@ -264,19 +262,11 @@ class Tool(Generic[P, R]):
         Raises:
             ConfigurationError: The tool of an option takes other arguments than the tool.
         """
-        later = self._options["later"]
-        if later is False:
-            return None
         self._check_bound("poll", self.poll, jobs.HANDLE)
         self._check_bound("cancel", self.cancel, jobs.HANDLE)
-        return PinnedJob(
-            longest_s=jobs.longest(later).total_seconds(),
-            polls=self.poll is not None,
-            poll_every_s=self._options["poll_every"].total_seconds() if self.poll else 0,
-            poll_timeout_s=self.poll.timeout.total_seconds() if self.poll else 0,
-            can_cancel=self.cancel is not None,
-            cancel_timeout_s=self.cancel.timeout.total_seconds() if self.cancel else 0,
-        )
+        poll_timeout = self.poll.timeout if self.poll else None
+        cancel_timeout = self.cancel.timeout if self.cancel else None
+        return jobs.pinned(self._options, poll_timeout, cancel_timeout)
 
     @functools.cached_property
     def description(self) -> str:
@@ -304,7 +294,7 @@ class Tool(Generic[P, R]):
             else tool_arguments.hints_that_resolve(self.function)
         )
         return next(
-            (name for name, hint in hints.items() if name != "return" and _is_context(hint)), None
+            (name for name, hint in hints.items() if name != "return" and is_context(hint)), None
         )
 
     @functools.cached_property
@@ -508,9 +498,3 @@ def _name_of(function: Callable[..., Any]) -> str:
     if name is None:
         raise errors.ConfigurationError(f"{function!r} has no name; pass one with tool(name=…)")
     return name
-
-
-def _is_context(hint: object) -> bool:
-    if isinstance(hint, str):
-        return _CONTEXT_BY_NAME.match(hint) is not None
-    return hint is ToolContext or typing.get_origin(hint) is ToolContext

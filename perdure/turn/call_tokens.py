@@ -74,6 +74,11 @@ def not_open() -> errors.InvalidRequestError:
     )
 
 
+def proof_of(token: str) -> str:
+    """Return what is recorded in place of a token, from which it does not follow: 16 digits."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()[:16]
+
+
 def digest_of(call: ToolCall, run: str) -> str:
     """Return the digest of a call: 16 hexadecimal digits.
 

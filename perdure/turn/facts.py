@@ -323,12 +323,13 @@ class Emitted:
 class CallFinished:
     """The result of a call came from outside, by its token.
 
-    `by` is the sender as named by the caller, None without one.
+    `proof` is the digest of its token, and `by` the sender as named by the caller, None without
+    one.
     """
 
     key: ToolKey
     output: ToolOutput
-    token: str = field(default="", repr=False)
+    proof: str = ""
     by: str | None = None
 
 

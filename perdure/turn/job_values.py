@@ -11,7 +11,7 @@ from perdure.text import head
 from perdure.turn.wire import ToolOutput
 
 
-class Job(Wire):
+class CallJob(Wire):
     """The job of a call.
 
     Attributes:
@@ -38,9 +38,9 @@ class Job(Wire):
         return f"the job {head(self.handle, 200)!r} has no result yet{stopped}"
 
     @property
-    def token(self) -> str:
-        """The token by which the result is sent; empty while the tool runs."""
-        return self.begun.token if self.begun else ""
+    def proof(self) -> str:
+        """The digest of the token by which the result is sent; empty while the tool runs."""
+        return self.begun.proof if self.begun else ""
 
 
 class FinishCall(Wire):

@@ -16,7 +16,7 @@ from perdure.text import head, one_line, size
 from perdure.turn import call_tokens, effects, steps
 from perdure.turn.call_tokens import CallToken
 from perdure.turn.facts import CallFinished, JobStopped, Polled, ToolLost, ToolReturned
-from perdure.turn.job_values import FinishCall, Job
+from perdure.turn.job_values import CallJob, FinishCall
 from perdure.turn.keys import ToolKey
 from perdure.turn.open_step import OpenCall
 from perdure.turn.state import TurnState
@@ -77,7 +77,7 @@ def _with_output(state: TurnState, key: ToolKey, output: ToolOutput, by: str | N
 
 def _with_job(state: TurnState, key: ToolKey, **changes: object) -> TurnState:
     open_call = state.open_step.at(key.call)
-    job = (open_call.job or Job()).model_copy(update=changes)
+    job = (open_call.job or CallJob()).model_copy(update=changes)
     step = state.open_step.with_call(key.call, replace(open_call, job=job))
     return replace(state, open_step=step)
 
@@ -96,7 +96,7 @@ def wait_of(open_call: OpenCall, pinned: PinnedJob, key: ToolKey, now: datetime)
     )
 
 
-def cause(job: Job, wait: CallWait, waited_s: float, *, is_over: bool) -> Woken | None:
+def cause(job: CallJob, wait: CallWait, waited_s: float, *, is_over: bool) -> Woken | None:
     """Return the end of the wait for a job; None if nothing ends it."""
     if job.output is not None:
         return Woken(key=wait.key, by="result", waited_s=waited_s)
@@ -114,7 +114,7 @@ def ended(state: TurnState, key: ToolKey, end: Woken) -> TurnState:
     return effects.lost(state, ToolLost(key, Loss.TIMED_OUT, sent_at=since))
 
 
-def result_of(job: Job, output: ToolOutput) -> ToolOutput:
+def result_of(job: CallJob, output: ToolOutput) -> ToolOutput:
     """Return the result of a job, with what the worker knew of its effect when it began."""
     if job.begun is None:
         return output
@@ -155,7 +155,8 @@ def check(state: TurnState | None, finish: FinishCall, run: str) -> None:
 def recorded(finish: FinishCall) -> CallFinished:
     """Return the fact of a result that somebody sends."""
     output = ToolOutput(content=finish.content, is_error=finish.is_error)
-    return CallFinished(call_tokens.parse(finish.token).key, output, finish.token, finish.by)
+    proof = call_tokens.proof_of(finish.token)
+    return CallFinished(call_tokens.parse(finish.token).key, output, proof, finish.by)
 
 
 def fits(state: TurnState, fact: CallFinished) -> bool:
@@ -171,7 +172,7 @@ def _waits_for(state: TurnState, fact: CallFinished) -> bool:
     if not steps.is_open(state, fact.key):
         return False
     job = state.open_step.at(fact.key.call).job
-    return job is not None and job.output is None and bool(job.token) and job.token == fact.token
+    return job is not None and job.output is None and bool(job.proof) and job.proof == fact.proof
 
 
 def _runs(state: TurnState, token: CallToken, run: str) -> bool:

@@ -10,7 +10,7 @@ from perdure.errors import ErrorInfo, TurnCancelledError
 from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.effect_values import Doubt
 from perdure.turn.facts import CallFailed
-from perdure.turn.job_values import Job
+from perdure.turn.job_values import CallJob
 from perdure.turn.keys import CarryKey, ToolKey
 from perdure.turn.ledger import Bill
 from perdure.turn.wait_values import CallWait
@@ -39,7 +39,7 @@ class OpenCall:
     doubt: Doubt | None = None
     loss: CallLoss | None = None
     wait: CallWait | None = None
-    job: Job | None = None
+    job: CallJob | None = None
 
     @property
     def is_begun(self) -> bool:

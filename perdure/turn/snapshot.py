@@ -12,7 +12,7 @@ from perdure.turn.approvals import Gate
 from perdure.turn.child import Child
 from perdure.turn.effect_values import Doubt
 from perdure.turn.inbox import Inbox
-from perdure.turn.job_values import Job
+from perdure.turn.job_values import CallJob
 from perdure.turn.ledger import Bill, Ledger
 from perdure.turn.wait_values import CallWait, TurnEvent
 from perdure.turn.waiting import Waiting
@@ -67,7 +67,7 @@ class OpenRecord(Wire):
     doubts: tuple[Doubt | None, ...] = ()
     losses: tuple[CallLoss | None, ...] = ()
     waits: tuple[CallWait | None, ...] = ()
-    jobs: tuple[Job | None, ...] = ()
+    jobs: tuple[CallJob | None, ...] = ()
     decisions: tuple[Decision, ...] = ()
     objections: int = 0
     tried: tuple[Tried, ...] = ()

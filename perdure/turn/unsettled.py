@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from perdure.turn import effects, steps
 from perdure.turn.effect_values import CallPlace
-from perdure.turn.job_values import Job
+from perdure.turn.job_values import CallJob
 from perdure.turn.state import TurnState
 from perdure.values.effects import EffectRecord
 from perdure.values.messages import ToolCall, ToolOutcome, ToolResult
@@ -96,7 +96,7 @@ def _running(state: TurnState) -> Iterator[UnsettledCall]:
 
 
 def _unsettled(
-    step: int, call: ToolCall, result: ToolResult | None = None, job: Job | None = None
+    step: int, call: ToolCall, result: ToolResult | None = None, job: CallJob | None = None
 ) -> UnsettledCall:
     of_job = job.in_words if job is not None and job.begun else ""
     return UnsettledCall(

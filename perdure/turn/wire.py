@@ -381,7 +381,7 @@ class ToolOutput(Wire):
     an earlier call has brought about that effect, or may have. With `is_settled`, a person has said
     so since the record was made, and `content` is the result of the earlier call. `loss` says how
     an answer was lost that is unknown; None from a worker of an earlier release. With `handle`, the
-    tool has started a job, whose result comes later by this `token`.
+    tool has started a job, whose result comes later by the token with this `proof`.
     """
 
     content: str
@@ -396,7 +396,7 @@ class ToolOutput(Wire):
     is_settled: bool = Field(default=False, exclude_if=not_)
     loss: CallLoss | None = Field(default=None, exclude_if=not_)
     handle: str | None = Field(default=None, exclude_if=lambda handle: handle is None)
-    token: str = Field(default="", exclude_if=not_, repr=False)
+    proof: str = Field(default="", exclude_if=not_)
 
 
 class ChildNews(Wire):

@@ -3,6 +3,8 @@
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from perdure.events import WaitBegan
 from perdure.testing import ScriptedModel, call, calls, says, skip_time
 
@@ -13,6 +15,7 @@ from ..support.spending import until
 DAY = timedelta(days=1)
 
 
+@pytest.mark.slow
 async def test_job_runs_for_a_week(perdure_server: str, tmp_path: Path) -> None:
     """It waits for the event of the page, and then looks once a day."""
     look = calls(call("error_rate", service="shop"))

@@ -38,7 +38,7 @@ class Service:
     ) -> Tool:
         """A tool that starts a job; `hold` is awaited before it returns."""
 
-        async def start(target: str, ctx: ToolContext) -> str:
+        async def start(target: str, ctx: ToolContext[Any]) -> str:
             self.started.append(target)
             self.tokens.append(ctx.call_token)
             if hold is not None:

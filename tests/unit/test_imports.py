@@ -46,6 +46,7 @@ EXCEPTIONS = {
     "perdure.agents.registry": {"threading"},  # factories are called once, by any thread
     "perdure.agents.tracebacks": {"sysconfig", "traceback"},
     "perdure.delivery.signatures": {"base64", "binascii", "hmac"},  # pure functions
+    "perdure.turn.call_tokens": {"base64", "binascii", "hmac"},  # likewise
     "perdure.protocols.arguments": {"ast", "warnings"},  # arguments in the syntax of Python
     "perdure.schemas.tool_arguments": {"docstring_parser", "jsonschema", "warnings"},
     "perdure.values.messages": {"base64", "binascii"},  # whether the data of an image is valid

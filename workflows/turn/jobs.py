@@ -115,5 +115,4 @@ class Jobs:
         assert agent is not None
         assert open_call.job is not None
         run = self._run_of(Act(key, open_call.edited), agent, tool)
-        of_job = {"tool": tool.name, "handle": open_call.job.handle, "token": open_call.job.token}
-        return run.model_copy(update=of_job)
+        return run.model_copy(update={"tool": tool.name, "handle": open_call.job.handle})

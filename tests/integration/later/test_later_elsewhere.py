@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from perdure import Agent, AgentReport, Delegate, ToolOutcome, errors, tool
+from perdure import Agent, AgentReport, Delegate, ToolContext, ToolOutcome, errors, tool
 from perdure.events import CallFinished, WaitBegan
 from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, call, calls, says
 from perdure.values.messages import ToolMessage, ToolResult
@@ -20,7 +20,7 @@ from ...support.jobs import Service, deployer, until_waiting
 from ...support.long_turns import SHORT_TASK, begin, runs_of
 from ...support.resets import reset, task_ends
 from ...support.scheduling import new_id
-from ...support.spending import ended, look
+from ...support.spending import app, ended, look, queue
 
 DEPLOY = call("deploy", target="shop")
 
@@ -317,3 +317,36 @@ async def test_result_is_sent_over_http_by_its_own_tenant_alone(runtime: Runtime
     assert result["output"] == '{"v":1}'
     [finished] = [fact for fact in facts if isinstance(fact, CallFinished)]
     assert finished.by == "anna@example.com"
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("F20")
+@pytest.mark.parametrize("is_later", [True, False])
+async def test_tool_changes_between_the_start_and_the_call(
+    perdure_server: str, is_later: bool
+) -> None:
+    """Since a deploy, its result comes later, or at once."""
+    service = Service()
+    later = service.tool(requires_approval=True)
+
+    @tool(requires_approval=True)
+    async def deploy(target: str, ctx: ToolContext[None]) -> str:
+        """Deploy something."""
+        return f"{target} is deployed"
+
+    first, second = (deploy, later) if is_later else (later, deploy)
+    model = ScriptedModel(calls(DEPLOY), says("done"))
+    async with queue(perdure_server) as line:
+        async with line.worker(app(deployer(service, [first])), model):
+            turn = await line.client.start("deployer", "go")
+            await until_waiting(turn, "approval")
+        async with line.worker(app(deployer(service, [second])), model):
+            await turn.approve("call_1_1")
+            report = await turn.result()
+
+    [result] = results(report)
+    if is_later:
+        assert "since a deploy, its result comes later" in result.content
+        assert (result.outcome, service.started) == (ToolOutcome.FAILED, [])
+    else:
+        assert (result.content, result.outcome) == ("shop is deployed", ToolOutcome.DONE)

@@ -31,6 +31,7 @@ MONDAYS: dict[str, Any] = {"cron": "30 6 * * MON", "timezone": "America/New_York
 WAIT = call("wait", seconds=3600, note="the build")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("W18")
 async def test_messages_wait_for_a_turn_that_waits_or_end_its_wait(runtime: Runtime) -> None:
     """Of a session: a queued one is read by the next turn, and a steered one by this turn."""
@@ -82,6 +83,7 @@ def waits_once(request: ModelRequest) -> Reply:
     return calls(call("wait_for", event="built", note="the build"))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("W18")
 async def test_turns_of_a_batch_and_of_a_schedule_wait(runtime: Runtime) -> None:
     """Each gets the event that is sent to its own turn."""

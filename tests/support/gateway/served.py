@@ -117,6 +117,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "undo_call": {"call_id": "call_1_1"},
     "add_budget": {"iterations": 1},
     "emit_event": {"name": "deployed"},
+    "finish_call": {"result": "done"},
     "steer_turn": {"text": "Hello."},
     "fork_turn": {"at_step": 0},
     "send_message": {"text": "Hello."},

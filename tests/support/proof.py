@@ -267,7 +267,7 @@ PROMISES = (
             "undo": by("T59"),
             "questions": no("a question has no effect"),
             "waits": no("a wait changes nothing"),
-            "jobs": by("F18"),
+            "jobs": by("F18 W62"),
             "supervisor": by("P38 T14"),
         },
         ("effects at most once",),

@@ -8,6 +8,7 @@ from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.inputs import key_of
 from perdure.clients.gateway.operations import Call
 from perdure.clients.gateway.problems import RefusedError
+from perdure.turn import call_tokens
 
 RESERVED = frozenset({"effects", "events", "messages", "result", "results", "turns", "webhooks"})
 """The ends of paths below a resource. An id with such an end could not be told from them."""
@@ -47,6 +48,16 @@ def checked(call: Call, own_id: str) -> str:
         RefusedError: It is not valid over HTTP.
     """
     return chosen_id(call.caller, own_id)
+
+
+def check_token(caller: Caller, token: str) -> None:
+    """Refuse the token of a call of another tenant, as one that there is not.
+
+    Raises:
+        InvalidRequestError: It is that, or no token.
+    """
+    if not call_tokens.parse(token).turn_id.startswith(caller.prefix):
+        raise call_tokens.not_open()
 
 
 def chosen_id(caller: Caller, own_id: str) -> str:

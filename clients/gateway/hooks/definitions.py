@@ -20,6 +20,7 @@ from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.hooks import templates
 from perdure.clients.gateway.hooks.schemes import SCHEMES, Scheme, SchemeName
 from perdure.clients.gateway.hooks.templates import Delivery, Template
+from perdure.clients.gateway.ids import check_token
 from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.options import CommonOptions
 from perdure.clients.gateway.problems import RefusedError
@@ -37,6 +38,8 @@ _OF_EVENTS = {
     *("event", "turn", "key"),
 }
 """The fields of a hook that sends events."""
+_OF_CALLS = {*_OF_EVENTS, "call", "failed"} - {"event", "turn", "key"}
+"""The fields of a hook that sends results of calls."""
 
 Scalar = str | bool | int | float
 
@@ -66,6 +69,10 @@ def _refuse(names: Set[str], needed: str) -> None:
         raise ValueError(f"{min(names)} needs {needed}")
 
 
+Values = dict[templates.Field, Annotated[Scalar | tuple[Scalar, ...], AfterValidator(_listed)]]
+"""The values of fields, one or several of each."""
+
+
 class HookTable(CommonOptions):
     """A table of a file of hooks.
 
@@ -83,6 +90,9 @@ class HookTable(CommonOptions):
         event: The name of the event that turns get, in place of an agent.
         turn: The id of the turn that gets it, with fields in braces.
         key: In place of a turn, the key by which turns wait for it, with fields in braces.
+        call: In place of an agent or an event, the token of the call that gets the result, with
+            fields in braces.
+        failed: The values by which a delivery says that the job of the call has failed.
         filter: The values that fields must have. Other deliveries start nothing.
         tenant: The tenant to which the turns and sessions belong.
         replay_window: How long ago a delivery may have been signed.
@@ -99,10 +109,9 @@ class HookTable(CommonOptions):
     event: validation.EventName | None = None
     turn: Template | None = None
     key: Template | None = None
-    filter: dict[
-        templates.Field,
-        Annotated[Scalar | tuple[Scalar, ...], AfterValidator(_listed)],
-    ] = {}
+    call: Template | None = None
+    failed: Values = {}
+    filter: Values = {}
     tenant: str | None = None
     replay_window: Annotated[timedelta, AfterValidator(_checked_window)] = limits.HOOK_REPLAY
 
@@ -113,6 +122,12 @@ class HookTable(CommonOptions):
 
     @model_validator(mode="after")
     def _check_target(self) -> HookTable:
+        if self.call is not None:
+            others = self.model_fields_set - _OF_CALLS
+            if others:
+                raise ValueError(f"give a call, or {min(others)}, not both")
+            return self
+        _refuse(self.model_fields_set & {"failed"}, "a call")
         if self.agent is None:
             if self.event is None or (self.turn is None) == (self.key is None):
                 raise ValueError(
@@ -204,6 +219,24 @@ class Hook:
                 f" {limits.EVENT_KEY_CHARACTERS} visible characters that does not begin with @",
             )
         return complete
+
+    def call_token(self, delivery: Delivery) -> str | None:
+        """Return the token of the call that gets the result; None for a hook without calls.
+
+        Raises:
+            RefusedError: The delivery does not fit the template.
+            InvalidRequestError: It is no token, or that of a call of another tenant.
+        """
+        if self.table.call is None:
+            return None
+        token = self.table.call.filled(delivery, _as_part)
+        check_token(self.caller, token)
+        return token
+
+    def says_failed(self, delivery: Delivery) -> bool:
+        """Return whether a delivery says that the job of a call has failed."""
+        failed = self.table.failed
+        return bool(failed) and templates.matches(delivery, failed)  # type: ignore[arg-type]
 
     def takes(self, delivery: Delivery) -> bool:
         """Return whether its filter lets a delivery pass."""

@@ -1,11 +1,11 @@
-"""What a delivery starts: a turn, a message or an event, with an id made from its own."""
+"""What a delivery starts: a turn, a message, an event or the result of a call."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perdure import errors
 from perdure.base import Value
@@ -25,7 +25,7 @@ class HookStarted(Value):
     """What a delivery has started.
 
     Attributes:
-        turn: The id of the turn that was started or has the event.
+        turn: The id of the turn that was started, or has the event or the result of a call.
         event: The id of the event.
         key: The complete key of an event for all turns that wait for it.
         session: The id of the session that has the message.
@@ -50,6 +50,8 @@ class HookStart:
         target: The id of the session or the turn that gets it; None for a turn that begins, and for
             an event by key.
         key: The complete key of an event for all turns that wait for it.
+        call: The token of a call that gets a result.
+        has_failed: Whether the job of that call has failed.
     """
 
     hook: Hook
@@ -57,6 +59,8 @@ class HookStart:
     text: str
     target: str | None
     key: str | None = None
+    call: str | None = field(default=None, repr=False)
+    has_failed: bool = False
 
     @classmethod
     def of(cls, hook: Hook, delivery: Delivery) -> HookStart:
@@ -64,7 +68,11 @@ class HookStart:
 
         Raises:
             RefusedError: It does not fit the templates of the hook.
+            InvalidRequestError: It has no token of a call of the hook's tenant.
         """
+        if (token := hook.call_token(delivery)) is not None:
+            has_failed = hook.says_failed(delivery)
+            return cls(hook, "", hook.text(delivery), None, call=token, has_failed=has_failed)
         target, short = hook.target_id(delivery), _short(delivery.id)
         if (key := hook.event_key(delivery)) is not None:
             return cls(hook, f"{hook.name}:{short}", hook.text(delivery), None, key)
@@ -82,6 +90,8 @@ class HookStart:
             PerdureError: It was refused, or Temporal does not answer.
             RefusedError: The tenant has too many turns or sessions.
         """
+        if self.call is not None:
+            return await self._result(client, self.call)
         if self.key is not None:
             return await self._event_by_key(client, self.key)
         if self.target is None:
@@ -121,6 +131,11 @@ class HookStart:
         by = self.hook.caller.subject
         await client.turn(turn_id).emit(name, self.text, id=self.id, by=by)
         return HookStarted(turn=turn_id, event=self.id)
+
+    async def _result(self, client: AgentClient, token: str) -> HookStarted:
+        by = self.hook.caller.subject
+        turn_id = await client.finish_call(token, self.text, is_error=self.has_failed, by=by)
+        return HookStarted(turn=turn_id)
 
     async def _event_by_key(self, client: AgentClient, key: str) -> HookStarted:
         name, by = self.hook.table.event, self.hook.caller.subject

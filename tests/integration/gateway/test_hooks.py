@@ -31,6 +31,7 @@ from ...support.gateway.hooks import (
     task_of,
 )
 from ...support.gateway.served import as_, served
+from ...support.jobs import Service, deployer
 from ...support.keyed_events import MODEL, key_of_test, task, waiter, waiting_turn
 from ...support.spending import until
 
@@ -337,6 +338,43 @@ async def test_delivery_wakes_the_turn_that_waits_for_it(
     assert (report.output, report.tool_calls) == ("Done.", 1)
     assert "It is broken." in str(report.messages[2])
     assert (listed["agent"], listed["event"]) == (None, "deployed")
+
+
+@pytest.mark.accepts("F21")
+async def test_delivery_is_the_result_of_the_call_that_its_token_names(
+    runtime: Runtime, hooks: HookFiles
+) -> None:
+    """Once; a failure as such. A forged token, and one of another tenant, are refused."""
+    service, build = Service(), calls(call("deploy", target="shop"))
+    model = ScriptedModel(build, build, build, says("Done."))
+    given = {"agent": None, "call": "{/customer}", "failed": {"/title": "broken"}}
+    declared = hooks(table("github", **given), table("slack", **given, tenant="acme"))
+    async with (
+        runtime(deployer(service), model=model) as client,
+        served(client, hooks=declared) as http,
+    ):
+        turn = await client.start("deployer", "Go.")
+        token = await service.token()
+        of_call = {"customer": token, "title": "built"}
+        foreign = await deliver(http, "slack", "v-0", body_of("slack", "v-0") | of_call)
+        forged = await deliver(http, "github", "v-1", of_call | {"customer": f"{token}A"})
+        sent = [await deliver(http, "github", "v-2", of_call) for _ in range(2)]
+        second = await service.token(2)
+        other = await deliver(http, "github", "v-3", of_call | {"title": "another"})
+        broken = {"customer": second, "title": "broken"}
+        failed = await deliver(http, "github", "v-4", broken)
+        await client.finish_call(await service.token(3), "ok")
+        report = await turn.result()
+
+    statuses = [answer.status_code for answer in (foreign, forged, *sent, other, failed)]
+    assert statuses == [422, 422, 202, 202, 409, 202]
+    assert sent[0].json() == {"turn": turn.id}
+    results = [result for step in report.steps for result in step.results]
+    assert [(result.content, result.is_error) for result in results] == [
+        ("built", False),
+        ("broken", True),
+        ("ok", False),
+    ]
 
 
 @pytest.mark.accepts("K16")

@@ -48,7 +48,7 @@ async def emit(
     task_queue: str,
     **values: Any,
 ) -> int:
-    """Send an event to a turn, or with --key to all turns that wait for it.
+    """Send an event to a turn, or by a key to turns that wait for it.
 
     Without a call that waits for it, the turn keeps it for a later one. An event with a key is kept
     for an hour, for turns that begin to wait.

@@ -222,7 +222,7 @@ async def test_event_by_key_is_sent_over_http_and_from_a_terminal(
     assert sent[0].json() == {"id": "e-1"}
     assert [answer.status_code for answer in (*wrong, *forbidden)] == [422, 422, 413, 403, 403]
     assert json.loads(printed.stdout) == {"key": f"@acme/{key}", "event": "e-2"}
-    assert noted.stderr == f"perdure: the event built of @acme/{key} is there for an hour\n"
+    assert noted.stderr == f"the event built of @acme/{key} is there for an hour\n"
     first, second = [step.results[0].content for step in report.steps[:2]]
     assert (first[-1], second[-3:]) == ("1", "[2]")
     assert [done.returncode for done in mistaken] == [2, 2]

@@ -127,6 +127,10 @@ LONGEST_JOB = timedelta(days=1)
 """The time after which a call of a tool with `later=True` is given up."""
 POLL = timedelta(seconds=30)
 """The pause between two polls of such a call."""
+SHORTEST_POLL = timedelta(milliseconds=500)
+"""The shortest pause between two polls of a task of an MCP server that the server may ask for, ..."""
+LONGEST_POLL = timedelta(minutes=5)
+"""... and the longest."""
 CANCEL_JOB = timedelta(seconds=20)
 """How long `cancel=` of a tool is tried again while it fails."""
 POLL_MARGIN = timedelta(seconds=5)
@@ -336,7 +340,8 @@ HOOK_WAITING = 200
 HOOK_ANSWER = timedelta(seconds=8)
 """The time in which a delivery is started, or else refused; senders wait 10 seconds or more."""
 MCP_POLL = timedelta(seconds=2)
-"""The pause between two looks at a task that clients of MCP are asked for."""
+"""The pause between two looks at a task that clients of MCP are asked for, and between those at a
+task of a server that asks for none or does not answer."""
 A2A_IDLE = timedelta(days=30)
 """A context of A2A is closed after this time without a message and without a running task."""
 A2A_CANCEL = timedelta(seconds=10)

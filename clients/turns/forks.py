@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from pydantic import JsonValue
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.common import Priority
@@ -41,6 +42,7 @@ from perdure.values.budgets import Budget
 from perdure.values.effects import EffectRecord
 from perdure.values.messages import Text, UserMessage
 from perdure.values.model_retry import ModelRetryPolicy
+from perdure.values.options import RequestOptions
 from perdure.values.reports import Outcome
 
 if TYPE_CHECKING:
@@ -64,6 +66,10 @@ class ForkOptions(TypedDict, total=False):
     max_iterations: int | None
     model_retry: ModelRetryPolicy | None
     labels: Mapping[str, str] | None
+    instructions: str | None
+    options: RequestOptions | None
+    output_schema: Mapping[str, JsonValue] | None
+    live: bool | None
     on_done: str | None
     on_wait: str | None
 
@@ -76,6 +82,10 @@ UNCHANGED = ForkOptions(
     max_iterations=None,
     model_retry=None,
     labels=None,
+    instructions=None,
+    options=None,
+    output_schema=None,
+    live=None,
     on_done=None,
     on_wait=None,
 )

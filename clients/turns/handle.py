@@ -16,7 +16,7 @@ from perdure.base import T
 from perdure.clients.turns import cancelling, deliveries, undoing, updates
 from perdure.clients.turns.decidable import DecidableTurn
 from perdure.clients.turns.deliveries import WebhookDelivery
-from perdure.clients.turns.forks import UNCHANGED, ForkOptions
+from perdure.clients.turns.fork_options import UNCHANGED, ForkOptions
 from perdure.temporal import access, start_request
 from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import ADD_BUDGET, EMIT, RESUME, STEER

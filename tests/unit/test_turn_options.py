@@ -26,7 +26,7 @@ from perdure.clients.gateway.rest.sessions import BeginSession
 from perdure.clients.gateway.rest.turns import StartTurn
 from perdure.clients.schedules.definition import ScheduleChanges
 from perdure.clients.sessions.handle import session_request
-from perdure.clients.turns.forks import ForkOptions
+from perdure.clients.turns.fork_options import ForkOptions
 from perdure.session.facts import MessageSent, SessionStarted
 from perdure.session.scheduled import session_of
 from perdure.session.state import fold

@@ -155,6 +155,7 @@ def test_rules_that_an_agent_declares_are_pinned() -> None:
     not_rules = {
         "description",
         "instructions",
+        "takes_instructions",
         "toolboxes",
         "resolver",
         "output",

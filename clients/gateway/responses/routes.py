@@ -16,14 +16,14 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.clients.gateway.operations import Gateway, operations_of
-from perdure.clients.gateway.responses import conversations, models, operations
+from perdure.clients.gateway.responses import chat, conversations, models, operations
 from perdure.clients.gateway.responses.refusals import refusal, unsupported
 
 logger = logging.getLogger("perdure")
 
 BASE: Final = "/openai/v1"
 _ABOVE: Final = "/openai"
-OPERATIONS = operations_of(conversations, models, operations)
+OPERATIONS = operations_of(chat, conversations, models, operations)
 """The operations, in the order in which paths are matched."""
 
 

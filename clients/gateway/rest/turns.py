@@ -384,7 +384,7 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
         model=body.model,
         labels=body.labels,
         instructions=body.instructions,
-        options=body.options and body.options.options,
+        options=None if body.options is None else body.options.options,
         output_schema=body.output_schema,
         live=body.live,
         budget=body.budget,

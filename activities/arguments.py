@@ -61,7 +61,7 @@ async def read(method: Callable[[str], V], text: str, arguments: Arguments, limi
 
 async def _normal(call: ToolCall, agent: AgentDefinition, agents: Agents) -> ToolCall:
     tool = agent.tool(call.name)
-    if tool is None or not tool.activity:
+    if tool is None or not tool.runs_as:
         return call
     # running the call reports the same problem
     with contextlib.suppress(PerdureError, TimeoutError):

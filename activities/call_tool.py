@@ -26,7 +26,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.activities import effect_keys, heartbeats, output_validation, tool_compatibility
 from perdure.activities.effect_keys import Recognized
 from perdure.activities.effects_afterwards import EffectsAfterwards
@@ -48,7 +48,8 @@ from perdure.schemas.tool_arguments import StatedArguments
 from perdure.temporal import failures, secrets
 from perdure.temporal.names import CALL_SYNC_TOOL, CALL_TOOL, TURN
 from perdure.temporal.payloads import pack, raw_input, unpack
-from perdure.text import clean, described, words_of
+from perdure.text import clean, described, size, words_of
+from perdure.turn import call_tokens
 from perdure.turn.effect_values import KnownEffect
 from perdure.turn.keys import ToolKey, VerifyKey, parse_key
 from perdure.turn.wire import ToolOutput, ToolRun
@@ -229,6 +230,11 @@ class ToolActivities:
         )
         if held_back is not None:
             return held_back
+        if item.pinned_job is not None and not run.token:
+            return error_result(
+                f"{name} was not called: since a deploy, its result comes later, and this turn"
+                " began before that"
+            )
         stated = dict(arguments) if isinstance(item.arguments, StatedArguments) else None
         effect = self._effect_of(item, run, run_id)
         if isinstance(effect, ToolOutput):
@@ -294,6 +300,7 @@ class ToolActivities:
             labels=run.labels,
             beat=heartbeats.beat_of_this_activity(),
             read_secret=secrets.read,
+            call_token=run.token,
         )
 
     def _done(self, run: ToolRun, output: ToolOutput, began: float) -> RawValue:
@@ -335,7 +342,7 @@ def _fitting(ready: _Ready | ToolOutput) -> _Ready | ToolOutput:
 
 def _called(ready: _Ready) -> ToolOutput:
     try:
-        return output_of(ready.tool.function(**ready.arguments))
+        return _returned(ready, ready.tool.function(**ready.arguments))
     except CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 - everything that a tool raises is for the model, even SystemExit
@@ -346,12 +353,30 @@ async def _awaited(ready: _Ready) -> ToolOutput:
     try:
         coroutine: Coroutine[Any, Any, object] = ready.tool.function(**ready.arguments)
         value = await coroutine
-        return output_of(_finished(value))
+        return _returned(ready, _finished(value))
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
         return _raised(ready, error)
+
+
+def _returned(ready: _Ready, value: object) -> ToolOutput:
+    """Return the result for what a function returned: of a job, its handle."""
+    tool, token = ready.tool, ready.run.token
+    if not token or tool.pinned_job is None:
+        return output_of(value)
+    output = output_of("" if value is None else value)
+    if output.is_error:
+        return output
+    if output.media or size(output.content) > limits.HANDLE_BYTES:
+        loss = CallLoss.at(Loss.NO_ANSWER, ready.began)
+        return unknown_result(
+            f"{tool.name} started a job, but its handle is no text of at most"
+            f" {limits.HANDLE_BYTES} bytes, so its result cannot be waited for",
+            loss,
+        )
+    return ToolOutput(content="", handle=output.content, proof=call_tokens.proof_of(token))
 
 
 def _finished(value: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -130,7 +131,7 @@ class Agents:
             in_session=call.in_session,
             more_instructions=call.instructions,
         )
-        definition = definition.model_copy(
+        definition = _with_call_secret(definition).model_copy(
             update={"name": call.agent, "indexed": await self._index.is_ready(client)}
         )
         self._skills.pin(info.workflow_run_id or "", definition, agent.skills)
@@ -156,7 +157,9 @@ class Agents:
                 f" {call.agent} any more"
             )
         definition = define_undo(agent, tool, tool.undo, self._activity_of(tool.undo))
-        return definition.model_copy(update={"indexed": await self._index.is_ready(client)})
+        return _with_call_secret(definition).model_copy(
+            update={"indexed": await self._index.is_ready(client)}
+        )
 
     def is_at_hand(self, call: AgentCall) -> bool:
         """Return whether resolving the agent needs nothing but this process.
@@ -338,3 +341,10 @@ def _is_static(entry: Entry | None) -> bool:
         and not entry.servers
         and not any(isinstance(skill, Path) for skill in entry.skills)
     )
+
+
+def _with_call_secret(definition: AgentDefinition) -> AgentDefinition:
+    """Return a definition with a new secret for tokens, if the result of a tool comes later."""
+    if all(tool.job is None for tool in definition.tools):
+        return definition
+    return definition.model_copy(update={"call_secret": secrets.token_hex(16)})

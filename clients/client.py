@@ -20,6 +20,7 @@ from perdure.clients.finding import Finder
 from perdure.clients.schedules.definition import OnFailure, ScheduleChanges
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.sessions.handle import Session, session_request
+from perdure.clients.turns.emitting import EventSender
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.readable import OnStep
 from perdure.clients.turns.starting import IfExists, Starter, StartOptions
@@ -40,7 +41,7 @@ from perdure.values.tasks import Task
 from perdure.values.turn_options import SharedOptions, TurnOptions
 
 
-class AgentClient(Finder):
+class AgentClient(Finder, EventSender):
     """Starts turns and finds them. One client serves a whole process."""
 
     def __init__(self, client: Client, task_queue: str) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any
 
+from pydantic import JsonValue
 from temporalio.client import Client
 
 from perdure import validation
@@ -20,7 +21,7 @@ from perdure.clients.schedules.starting import Schedules
 from perdure.clients.schedules.status import ScheduleEntry
 from perdure.clients.sessions import listing as session_listing
 from perdure.clients.sessions.listing import SessionEntry
-from perdure.clients.turns import listing, waiting
+from perdure.clients.turns import finishing, listing, waiting
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter, member, turn_state
 from perdure.clients.turns.forks import Forks
@@ -63,6 +64,41 @@ class Finder:
             InvalidRequestError: The id is not valid.
         """
         return self._turn(access.TURN.known_id(id))
+
+    @validation.arguments("the result of the call")
+    async def finish_call(
+        self,
+        token: validation.Text,
+        result: JsonValue = None,
+        *,
+        is_error: validation.Flag = False,
+        by: validation.By | None = None,
+    ) -> str:
+        """Send the result of a call of a tool with `later=True`, which waits for it.
+
+        The same result by the same token takes effect once, so a request that was interrupted can
+        be repeated while the turn runs. Needs a worker that runs the turn.
+
+        Args:
+            token: `ctx.call_token`, as the tool got it.
+            result: What the model reads: a text, or another JSON value, which it reads as JSON. At
+                most 64 KiB.
+            is_error: Whether the job failed, and the result says why.
+            by: The person or program that sends it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked.
+
+        Returns:
+            The id of the turn.
+
+        Raises:
+            CallFinishedError: The call has another result already, or is not waited for any more.
+            TurnOverError: The turn is over or about to end.
+            TooLargeError: The result is too large.
+            InvalidRequestError: It is not the token of an open call, or another value is not valid.
+            ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
+            TurnNotFoundError: Temporal does not have the turn.
+        """
+        return await finishing.finish(self._client, token, result, is_error=is_error, by=by)
 
     @validation.arguments("the list")
     def turns(

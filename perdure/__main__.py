@@ -20,7 +20,9 @@ from click.shell_completion import shell_complete
 from perdure.clients.cli import exits
 from perdure.clients.cli.ask import ask, demo
 from perdure.clients.cli.batches import batch
+from perdure.clients.cli.calls import finish
 from perdure.clients.cli.completion import VARIABLE, completion
+from perdure.clients.cli.emit import emit
 from perdure.clients.cli.group import SETTINGS, CommandGroup
 from perdure.clients.cli.schedules import schedule
 from perdure.clients.cli.sessions import chat, session
@@ -36,7 +38,7 @@ Run `perdure COMMAND --help` for more, with examples.
 """
 COMMANDS = (
     *turns.commands.values(),
-    *(chat, session, schedule, batch),
+    *(finish, emit, chat, session, schedule, batch),
     *(dev, worker, serve, hooks, setup),
     *(ask, demo, mcp, completion),
 )

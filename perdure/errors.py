@@ -46,6 +46,7 @@ PerdureError                        something unexpected; the message says where
     ├── BatchConflictError          this id is taken by another batch, or by a turn
     ├── TaskNotStartedError         a batch ended before this task: run `Batch.retry`
     ├── ApprovalConflictError       the approval was answered already, or names other arguments
+    ├── CallFinishedError           the call has a result already, or is not waited for any more
     ├── UnknownVersionError         a later release recorded this: use that release
     ├── PayloadDecodeError          the turn is encoded by a codec that this process does not have
     ├── ConfigurationError          fix the set-up: the message says what
@@ -73,6 +74,7 @@ __all__ = [
     "AutonomyBoundaryError",
     "BatchConflictError",
     "BatchNotFoundError",
+    "CallFinishedError",
     "ConfigurationError",
     "DuplicateToolError",
     "EffectNotUndoneError",
@@ -464,6 +466,12 @@ class ApprovalConflictError(PerdureError):
     code = "APPROVAL_CONFLICT"
 
 
+class CallFinishedError(PerdureError):
+    """The call has a result already, or is not waited for any more."""
+
+    code = "CALL_FINISHED"
+
+
 class PayloadDecodeError(PerdureError):
     """A payload of the turn cannot be decoded by the data converter of this process."""
 
@@ -478,7 +486,7 @@ class ConfigurationError(PerdureError):
 
 
 class TooManyRequestsError(PerdureError):
-    """Too many requests to one turn or session are under way; send this one again later."""
+    """Too many requests to one turn or session, or events of one key; send this one again later."""
 
     code = "TOO_MANY_REQUESTS"
 

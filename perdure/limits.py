@@ -124,12 +124,38 @@ TRANSCRIPT_CACHE_BYTES = 256 * 1024 * 1024
 
 LONGEST_WAIT = timedelta(days=1)
 """The longest wait of a call of `perdure.toolboxes.waiting()`."""
+LONGEST_JOB = timedelta(days=1)
+"""The time after which a call of a tool with `later=True` is given up."""
+POLL = timedelta(seconds=30)
+"""The pause between two polls of such a call."""
+CANCEL_JOB = timedelta(seconds=20)
+"""How long `cancel=` of a tool is tried again while it fails."""
+POLL_MARGIN = timedelta(seconds=5)
+"""Between the time limit of a poll or a cancel, and that of its activity."""
+HANDLE_BYTES = 4 * 1024
+"""The size of the handle of a job."""
 KEPT_EVENTS = 100
 """The number of events that a turn keeps until a call waits for them, ..."""
 KEPT_EVENTS_BYTES = 256 * 1024
 """... and the size of their bodies together, as JSON."""
 EVENT_BYTES = 48 * 1024
 """The size of the body of one event, which is the result of a call."""
+EVENT_KEY_CHARACTERS = 200
+"""The length of the key of an event, with the tenant."""
+LAST_EVENTS = 100
+"""The number of names and keys of which a turn knows the last event that its calls have got."""
+EVENT_KEPT = timedelta(hours=1)
+"""How long an event by key is kept for turns that begin to wait for it."""
+EVENT_WAITERS = 2_000
+"""The number of turns that may wait for one name and key at the same time, ..."""
+EVENT_WAITERS_BYTES = 256 * 1024
+"""... and the size of their ids together."""
+REGISTRATION = timedelta(seconds=5)
+"""The time limit of an attempt to register a turn for an event by key."""
+EVENT_IDS = 500
+"""The number of events of a name and a key whose repetition is recognized."""
+EVENT_SENDERS = 100
+"""The number of events of a name and a key that a process sends at the same time."""
 
 REMINDERS = 10
 """The number of reminders of a session that are not due yet."""

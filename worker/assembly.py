@@ -21,6 +21,7 @@ from perdure.activities.effects_afterwards import EffectsAfterwards
 from perdure.activities.effects_before_reset import EffectsBeforeReset
 from perdure.activities.error_log import logged
 from perdure.activities.hooks import Hooks
+from perdure.activities.later_calls import LaterCalls
 from perdure.activities.local_runs import LocalRuns
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.policies import Policies
@@ -30,6 +31,7 @@ from perdure.activities.provider import Models
 from perdure.activities.read_change import read_change
 from perdure.activities.read_child import read_ended
 from perdure.activities.record_turn import TurnRecorder
+from perdure.activities.register_waiter import register_waiter
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.settle_schedule import NOT_KEPT, settle_schedule
 from perdure.activities.tool_loop import ToolLoop
@@ -45,19 +47,23 @@ from perdure.clients.schedules.sending import REFUSED, send_message
 from perdure.delivery.push import ChangeCall, PushCall
 from perdure.delivery.webhook import Notification, WebhookCall
 from perdure.errors import PerdureError
+from perdure.keyed_events.wire import Registration
 from perdure.session.scheduled import MessageCall
 from perdure.session.wire import RecordCall
 from perdure.temporal import failures
 from perdure.temporal.names import (
     ASK_POLICY,
     CALL_MODEL,
+    CANCEL_CALL,
     CARRY,
     CHECK_RECEIVER,
     END_OF_TURN,
     NOTIFY,
+    POLL_CALL,
     READ_CHANGE,
     READ_CHILD,
     RECORD_TURN,
+    REGISTER_WAITER,
     RESOLVE_AGENT,
     RUN_MIDDLEWARE,
     SEND_MESSAGE,
@@ -121,9 +127,9 @@ class Activities(Container[str]):
 
     @cached_property
     def _without_tools(self) -> frozenset[str]:
-        """The activities that need no tool; a read-back calls one."""
+        """The activities that need no tool; a read-back, a poll and a cancel call one."""
         names = map(internals.activity_name, (*self.others, self.call_model))
-        return frozenset(names) - {VERIFY}
+        return frozenset(names) - {VERIFY, POLL_CALL, CANCEL_CALL}
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (name in self.names or self.tool_names.is_of_server(name))
@@ -188,11 +194,14 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     model_calls = ModelActivities(models, prices, transcripts, Answers(agents))
     known = EffectsBeforeReset(), EffectsAfterwards()
     tool_calls = ToolActivities(names, agents, loop, servers, transcripts, *known)
+    later = LaterCalls(tool_calls)
     return Activities(
         call_model=_handler(CALL_MODEL, model_calls.call_model, ModelCall),
         others=(
             *_others(agents, Hooks(agents, transcripts)),
             _handler(VERIFY, Verifications(tool_calls).verify, ToolRun),
+            _handler(POLL_CALL, later.poll, ToolRun),
+            _handler(CANCEL_CALL, later.cancel, ToolRun),
             *deliveries(webhooks),
         ),
         tools=tuple(tool_calls.handlers()),
@@ -218,6 +227,7 @@ def _others(agents: Agents, hooks: Hooks) -> tuple[Handler, ...]:
         _handler(READ_CHILD, read_ended, ChildRun, final=unreadable),
         _handler(CARRY, Carrier().carry, CarryCall, may_be_stored=True),
         _handler(RECORD_TURN, record_turn, RecordCall, may_be_stored=True, final=unreadable),
+        _handler(REGISTER_WAITER, register_waiter, Registration),
         _handler(SEND_MESSAGE, send_message, MessageCall, final=REFUSED),
         _handler(STORE_BATCH, store_batch, StoreCall, final=NOT_STORED),
         _handler(SETTLE_SCHEDULE, settle_schedule, SettleScheduleCall, final=NOT_KEPT),

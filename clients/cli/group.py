@@ -20,6 +20,7 @@ GROUPS = {
         "add-budget",
         "steer",
         "emit",
+        "finish",
         "fork",
         "resume",
         "cancel",

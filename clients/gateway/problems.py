@@ -32,6 +32,7 @@ STATUS: Mapping[type[errors.PerdureError], int] = {
     errors.TurnConflictError: 409,
     errors.TurnBudgetExceededError: 409,
     errors.ApprovalConflictError: 409,
+    errors.CallFinishedError: 409,
     errors.SessionClosedError: 409,
     errors.SessionBusyError: 409,
     errors.ScheduleConflictError: 409,

@@ -18,7 +18,7 @@ from perdure.turn.keys import (
     VerifyKey,
 )
 from perdure.turn.state import TurnState
-from perdure.turn.waiting import DELAY, EVENT, PROVIDER, Waiting
+from perdure.turn.waiting import DELAY, PROVIDER, Waiting
 from perdure.values.moments import in_words
 
 
@@ -57,8 +57,7 @@ def _waits(waiting: Waiting) -> str:
         moment = in_words(until) if waiting.limit else f"{until:%H:%M:%S} UTC"
         return f"waits for provider, attempt {waiting.attempt} at {moment}"
     if waiting.is_of_calls and until is not None:
-        what = "waits for an event," if waiting.kind == EVENT else "waits"
-        return f"{what} until {in_words(until)}"
+        return f"{waiting.of_calls_in_words} until {in_words(until)}"
     return f"waits for {word(waiting.kind)}" if waiting.is_told else "asks again in a moment"
 
 

@@ -11,6 +11,7 @@ from perdure.turn.facts import (
     ApprovalNeeded,
     BudgetAdded,
     CallFailed,
+    CallFinished,
     CancelRequested,
     ChildEnded,
     ChildScheduled,
@@ -20,8 +21,10 @@ from perdure.turn.facts import (
     Fact,
     HandedOver,
     HookEnded,
+    JobStopped,
     ModelAnswered,
     PolicyAnswered,
+    Polled,
     Resumed,
     Said,
     Scheduled,
@@ -34,7 +37,8 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.keys import HookKey, Key, ModelKey, PolicyKey, ReadKey, ToolKey, VerifyKey
-from perdure.turn.wait_values import Woken
+from perdure.turn.wait_values import TurnEvent, Woken
+from perdure.turn.wire import ToolOutput
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.messages import ToolCall
 from perdure.values.tasks import headline
@@ -56,21 +60,19 @@ def _shown(fact: Fact, calls: Sequence[ToolCall], include: frozenset[str]) -> Sh
             yield from _of_start(fact, include)
         case Scheduled(key):
             yield from _of_activity(key, calls, include)
-        case ModelAnswered(_, answer):
-            yield "calls", [_call(call, include) for call in calls]
-            yield "stop", answer.stop
-            yield "usage", answer.usage
-        case HandedOver(_, agent):
-            yield "to", agent.name
+        case ModelAnswered() | HandedOver():
+            yield from _of_agent(fact, calls, include)
         case ChildScheduled() | ChildEnded() | ChildTold():
             yield from _of_child(fact, include)
-        case Decided() | BudgetAdded() | Said() | Emitted() | Resumed():
+        case Decided() | BudgetAdded() | Said() | Emitted() | Resumed() | CallFinished():
             yield from _of_updates(fact, include)
         case WaitBegan(calls=(_, *_)) | WaitEnded(woken=(_, *_)):
             yield from _of_call_waits(fact, calls, include)
         case WaitBegan() | WaitEnded() | ApprovalNeeded() | PolicyAnswered() | CancelRequested():
             yield from _of_waits(fact, include)
-        case ToolReturned() | CallFailed() | ToolLost() | Verified() | HookEnded() | TurnEnded():
+        case ToolReturned() | ToolLost() | Verified() | Polled() | JobStopped():
+            yield from _of_call(fact, include)
+        case CallFailed() | HookEnded() | TurnEnded():
             yield from _of_end(fact, include)
         case _:
             return
@@ -93,6 +95,18 @@ def _of_activity(key: Key, calls: Sequence[ToolCall], include: frozenset[str]) -
         yield from _asked_for(include, arguments=calls[0].arguments)
 
 
+def _of_agent(
+    fact: ModelAnswered | HandedOver, calls: Sequence[ToolCall], include: frozenset[str]
+) -> Shown:
+    match fact:
+        case ModelAnswered(_, answer):
+            yield "calls", [_call(call, include) for call in calls]
+            yield "stop", answer.stop
+            yield "usage", answer.usage
+        case HandedOver(_, agent):
+            yield "to", agent.name
+
+
 def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[str]) -> Shown:
     match fact:
         case ChildScheduled(_, turn_id, request):
@@ -109,7 +123,7 @@ def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[
 
 
 def _of_updates(
-    fact: Decided | BudgetAdded | Said | Emitted | Resumed, include: frozenset[str]
+    fact: Decided | BudgetAdded | Said | Emitted | Resumed | CallFinished, include: frozenset[str]
 ) -> Shown:
     match fact:
         case Decided(decision):
@@ -126,13 +140,27 @@ def _of_updates(
                 yield "text", text
             yield from _author(by, include)
         case Emitted(event, by):
-            yield "event_id", event.id
-            yield "name", event.name
-            if "task" in include:
-                yield "text", event.body
+            yield from _of_event(event, include)
             yield from _author(by, include)
         case Resumed(by):
             yield from _author(by, include)
+        case CallFinished(_, output, by=by):
+            yield from _of_output(output, include)
+            yield from _author(by, include)
+
+
+def _of_output(output: ToolOutput, include: frozenset[str]) -> Shown:
+    yield "is_error", output.is_error
+    yield from _asked_for(include, results=output.content)
+
+
+def _of_event(event: TurnEvent, include: frozenset[str]) -> Shown:
+    yield "event_id", event.id
+    yield "name", event.name
+    if event.key:
+        yield "key", event.key
+    if "task" in include:
+        yield "text", event.body
 
 
 def _of_decision(decision: Decision, include: frozenset[str]) -> Shown:
@@ -189,9 +217,8 @@ def _of_call_waits(
         yield "woken", [_woken(call, end, include) for call, end in named]
 
 
-def _of_end(
-    fact: ToolReturned | CallFailed | ToolLost | Verified | HookEnded | TurnEnded,
-    include: frozenset[str],
+def _of_call(
+    fact: ToolReturned | ToolLost | Verified | Polled | JobStopped, include: frozenset[str]
 ) -> Shown:
     match fact:
         case ToolReturned(_, output):
@@ -199,10 +226,9 @@ def _of_end(
             yield "is_unknown", output.is_unknown
             if output.known is not None:
                 yield "known", output.known
-            yield from _asked_for(include, results=output.content)
-        case CallFailed(_, error, lost):
-            yield "lost", lost
-            yield from _error(error, include)
+            if output.handle is not None:
+                yield "is_job", True
+            yield from _asked_for(include, results=output.handle or output.content)
         case ToolLost(_, loss, message, error, sent_at):
             yield "loss", loss
             if sent_at is not None:
@@ -213,6 +239,27 @@ def _of_end(
         case Verified(_, found):
             yield "verdict", found.verdict
             yield from _asked_for(include, results=found.content)
+        case Polled() | JobStopped():
+            yield from _of_job(fact, include)
+
+
+def _of_job(fact: Polled | JobStopped, include: frozenset[str]) -> Shown:
+    match fact:
+        case Polled(_, None):
+            yield "found", False
+        case Polled(_, ToolOutput() as output):
+            yield "found", True
+            yield from _of_output(output, include)
+        case JobStopped(_, problem):
+            yield "stopped", not problem
+            yield from _asked_for(include, errors=problem)
+
+
+def _of_end(fact: CallFailed | HookEnded | TurnEnded, include: frozenset[str]) -> Shown:
+    match fact:
+        case CallFailed(_, error, lost):
+            yield "lost", lost
+            yield from _error(error, include)
         case HookEnded(_, error):
             yield from _error(error, include)
         case TurnEnded(outcome):

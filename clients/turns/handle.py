@@ -22,7 +22,8 @@ from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import ADD_BUDGET, EMIT, RESUME, STEER
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn.call_waits import json_body
-from perdure.turn.wire import Emit, Resume, Steer
+from perdure.turn.wait_values import Emit
+from perdure.turn.wire import Resume, Steer
 from perdure.values import keywords
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
 from perdure.values.content import Content, MessageContent

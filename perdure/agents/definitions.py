@@ -17,6 +17,7 @@ from perdure.agents.delegates import tools as delegation_tools
 from perdure.agents.effects import PinnedEffect
 from perdure.agents.handoffs import HAND_OVER, PinnedHandoff
 from perdure.agents.handoffs import tool as handoff_tool
+from perdure.agents.jobs import PinnedJob
 from perdure.agents.middleware import Logger, Middleware, Timeout
 from perdure.agents.questions import PinnedQuestion
 from perdure.agents.skills import LOAD_SKILL, Skill, joined
@@ -44,18 +45,18 @@ from perdure.values.prices import Price
 class ToolDefinition(Wire):
     """A tool as a turn is pinned to it.
 
-    `activity` is the activity type that runs it. `timeout_s` is in seconds. `schema_digest` is
-    compared with the schema of the deployed tool. `is_read_only` means that the tool changes
-    nothing; `needs_approval`, that each call waits for approval. `owner` is the agent from which a
-    tool is inherited, empty for the agent's own tools; `policies` are the agents above whose
-    policies apply to an inherited tool, and `has_policy` means that there are some; `has_context`,
-    that the tool takes a `ToolContext`. `is_local` means that a quick call runs within the workflow
-    task, and `is_async`, that the function is async. `effect` has what the tool says about its
-    effect, None if it says nothing. `undoes` is the tool whose calls it takes back, and
-    `undone_defaults` has the arguments that calls of that tool may leave out. `wait` has what the
-    turn does for a tool that waits, and `asks` what may be answered for one that asks a person.
-    These tools, the tools of delegation and `hand_over` have no activity: the turn runs them
-    itself.
+    `activity` is the activity type that runs it, see `runs_as`. `timeout_s` is in seconds.
+    `schema_digest` is compared with the schema of the deployed tool. `is_read_only` means that the
+    tool changes nothing; `needs_approval`, that each call waits for approval. `owner` is the agent
+    from which a tool is inherited, empty for the agent's own tools; `policies` are the agents above
+    whose policies apply to an inherited tool, and `has_policy` means that there are some;
+    `has_context`, that the tool takes a `ToolContext`. `is_local` means that a quick call runs
+    within the workflow task, and `is_async`, that the function is async. `effect` has what the tool
+    says about its effect, None if it says nothing. `undoes` is the tool whose calls it takes back,
+    and `undone_defaults` has the arguments that calls of that tool may leave out. `wait` has what
+    the turn does for a tool that waits, `asks` what may be answered for one that asks a person, and
+    `job` how the result of a tool is had that comes later. These tools, the tools of delegation and
+    `hand_over` have no activity: the turn runs them itself.
     """
 
     name: str
@@ -78,6 +79,12 @@ class ToolDefinition(Wire):
     undone_defaults: dict[str, JsonValue] = Field(default={}, exclude_if=not_)
     asks: PinnedQuestion | None = Field(default=None, exclude_if=not_)
     wait: PinnedWait | None = Field(default=None, exclude_if=not_)
+    job: PinnedJob | None = Field(default=None, exclude_if=not_)
+
+    @property
+    def runs_as(self) -> str:
+        """The activity type that runs it; empty for a tool that the turn runs itself."""
+        return self.job.activity if self.job else self.activity
 
     @property
     def timeout(self) -> timedelta:
@@ -155,7 +162,8 @@ class AgentDefinition(Wire):
     unknown says what that means. `model_retry` is None in a definition of an
     earlier release: then a model that fails is asked once more. `indexed` means that the namespace
     has Perdure's search attributes. A turn may neither find that out itself, nor set them if they
-    are missing.
+    are missing. `call_secret` is a random text for the tokens of calls whose result comes later,
+    empty for an agent without such tools.
     """
 
     name: str
@@ -191,6 +199,7 @@ class AgentDefinition(Wire):
     on_child_error: OnChildError = "cancel"
     on_failure: OnFailure = "keep"
     model_retry: PinnedRetry | None = None
+    call_secret: str = Field(default="", exclude_if=not_, repr=False)
 
     @property
     def chain(self) -> tuple[Target, ...]:
@@ -449,11 +458,12 @@ def define_tool(item: Tool, activity: str) -> ToolDefinition:
     if item.asks is not None:
         made = _of_the_turn(item.name, item.description, item.arguments.schema, is_read_only=True)
         return made.model_copy(update={"asks": item.asks})
+    job = item.pinned_job
     return ToolDefinition(
         name=item.name,
         description=item.description,
         parameters=item.arguments.schema,
-        activity="" if item.wait else activity,
+        activity="" if item.wait or job else activity,
         is_idempotent=item.idempotent,
         timeout_s=item.timeout.total_seconds(),
         schema_digest=item.digest,
@@ -464,4 +474,5 @@ def define_tool(item: Tool, activity: str) -> ToolDefinition:
         is_async=item.is_async,
         effect=item.pinned_effect,
         wait=item.wait,
+        job=job.model_copy(update={"activity": activity}) if job else None,
     )

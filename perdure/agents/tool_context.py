@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import typing
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -14,6 +16,7 @@ from perdure import limits
 from perdure.text import size
 
 Deps = TypeVar("Deps")
+_CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
 
 
 class OutcomeUnknown(Exception):  # noqa: N818 - it says that a call may have succeeded
@@ -41,6 +44,9 @@ class ToolContext(Generic[Deps]):
             the tool says; without it, the `idempotency_key`. 32 hexadecimal digits.
         attempt: 1, or more when an idempotent tool runs again because its worker was lost.
         labels: The labels given when the turn was started.
+        call_token: The token by which `AgentClient.finish_call` sends the result of this call, for
+            a tool with `later=True`; else empty. It is the same for every attempt. Who has it may
+            answer for the tool, so give it to the job alone.
     """
 
     deps: Deps = field(repr=False)
@@ -52,6 +58,7 @@ class ToolContext(Generic[Deps]):
     labels: Mapping[str, str]
     beat: Callable[..., None] = field(repr=False)
     read_secret: Callable[[str], str] = field(repr=False)
+    call_token: str = field(default="", repr=False)
 
     def heartbeat(self, *details: JsonValue) -> None:
         """Report progress. It is not needed to keep the call alive: Perdure does that.
@@ -90,3 +97,10 @@ def encode(value: object) -> str:
         return to_json(value, inf_nan_mode="constants").decode()
     except Exception as error:
         raise ValueError(f"{type(value).__name__} cannot be encoded as JSON: {error}") from error
+
+
+def is_context(hint: object) -> bool:
+    """Return whether an annotation is that of a parameter which gets the context."""
+    if isinstance(hint, str):
+        return _CONTEXT_BY_NAME.match(hint) is not None
+    return hint is ToolContext or typing.get_origin(hint) is ToolContext

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import inspect
 import re
-import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,9 +32,10 @@ from typing import (
 from pydantic_core import to_json
 
 from perdure import errors, limits, validation
-from perdure.agents import effects
+from perdure.agents import effects, jobs
 from perdure.agents.effects import EffectOptions, PinnedEffect
-from perdure.agents.tool_context import ToolContext
+from perdure.agents.jobs import JobOptions, PinnedJob
+from perdure.agents.tool_context import is_context
 from perdure.agents.waits import PinnedWait
 from perdure.schemas import tool_arguments
 from perdure.validation import Converted, Must
@@ -56,7 +56,6 @@ else:
 Result = TypeVar("Result")
 
 NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}")
-_CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
 
 
 class _CallOptions(TypedDict, total=False):
@@ -69,7 +68,7 @@ class _CallOptions(TypedDict, total=False):
     local: bool
 
 
-class ToolOptions(_CallOptions, EffectOptions, total=False):
+class ToolOptions(_CallOptions, EffectOptions, JobOptions, total=False):
     """The options of a tool except its name and description; see `tool`."""
 
 
@@ -80,6 +79,7 @@ _DEFAULTS = ToolOptions(
     requires_approval=False,
     local=False,
     **effects.DEFAULTS,
+    **jobs.DEFAULTS,
 )
 _A_TOOL = Annotated[Callable[..., Any], Must("a tool or a function")]
 _KINDS = {
@@ -87,8 +87,8 @@ _KINDS = {
     "timeout": validation.Time,
     **dict.fromkeys(("read_only", "idempotent", "requires_approval", "local"), bool),
     **effects.KINDS,
-    "verify": _A_TOOL | None,
-    "undo": _A_TOOL | None,
+    **jobs.KINDS,
+    **dict.fromkeys(("verify", "undo", "poll", "cancel"), _A_TOOL | None),
 }
 
 
@@ -135,6 +135,9 @@ class Tool(Generic[P, R]):
         self.effect = self._options["effect"]
         self.verify = self._bound("verify")
         self.undo = self._bound("undo")
+        jobs.check(self.name, self._options, is_local=self.local)
+        self.poll = self._bound("poll")
+        self.cancel = self._bound("cancel")
         self.is_async = inspect.iscoroutinefunction(function)
         self._given_description = description
         self.asks: PinnedQuestion | None = None
@@ -177,6 +180,10 @@ class Tool(Generic[P, R]):
             settle: As for `tool`.
             on_unknown: As for `tool`.
             undo: As for `tool`.
+            later: As for `tool`.
+            poll: As for `tool`.
+            poll_every: As for `tool`.
+            cancel: As for `tool`.
 
         Raises:
             ConfigurationError: The schema, the name, the timeout or another value is not valid.
@@ -185,14 +192,14 @@ class Tool(Generic[P, R]):
         made._stated = tool_arguments.stated(f"tool {name}", parameters)
         return made
 
-    def _bound(self, option: Literal["verify", "undo"]) -> Tool | None:
+    def _bound(self, option: Literal["verify", "undo", "poll", "cancel"]) -> Tool | None:
         """Return the tool that an option names; None without it.
 
         Raises:
             ConfigurationError: It cannot be a tool, or is read-only where it must not be, or not
                 where it must.
         """
-        given, reads = self._options[option], option == "verify"
+        given, reads = self._options[option], option in ("verify", "poll")
         if given is None:
             return None
         bound: Tool = given if isinstance(given, Tool) else Tool(given, read_only=reads)
@@ -248,6 +255,19 @@ class Tool(Generic[P, R]):
             can_undo=self.undo is not None,
         )
 
+    @property
+    def pinned_job(self) -> PinnedJob | None:
+        """What a turn is pinned to of its jobs; None for a tool whose result comes at once.
+
+        Raises:
+            ConfigurationError: The tool of an option takes other arguments than the tool.
+        """
+        self._check_bound("poll", self.poll, jobs.HANDLE)
+        self._check_bound("cancel", self.cancel, jobs.HANDLE)
+        poll_timeout = self.poll.timeout if self.poll else None
+        cancel_timeout = self.cancel.timeout if self.cancel else None
+        return jobs.pinned(self._options, poll_timeout, cancel_timeout)
+
     @functools.cached_property
     def description(self) -> str:
         """The description for the model: the docstring without its sections."""
@@ -274,7 +294,7 @@ class Tool(Generic[P, R]):
             else tool_arguments.hints_that_resolve(self.function)
         )
         return next(
-            (name for name, hint in hints.items() if name != "return" and _is_context(hint)), None
+            (name for name, hint in hints.items() if name != "return" and is_context(hint)), None
         )
 
     @functools.cached_property
@@ -380,10 +400,19 @@ def tool(
             or a turn of an agent with `on_failure="undo"` fails. It takes arguments of the call by
             name, `result`, which is the text of its result, and `ToolContext`. A tool has its own
             options: its approval, its effect and its read-back.
+        later: Whether the function starts a job and returns its handle, and the result comes later;
+            or the time after which the call is then given up, instead of a day. The call stays open
+            without a worker until `AgentClient.finish_call` gets `ctx.call_token` and the result.
+        poll: A read-only function or tool that asks for the result of a job. It takes arguments of
+            the call by name, `handle`, and `ToolContext`. None means that the job runs. If it
+            raises, it is tried again.
+        poll_every: The pause between two polls; the default is 30 seconds.
+        cancel: A function or tool that cancels a job, when its call is given up or the turn ends.
+            It takes the same arguments as `poll`, and may be called more than once.
 
     Raises:
-        ConfigurationError: The name, the timeout or another value is not valid, or the tool is
-            local but not read-only.
+        ConfigurationError: The name, the timeout or another value is not valid, the tool is local
+            but not read-only, or an option needs another one.
     """
 
     def make(f: Callable[..., Any]) -> Tool:
@@ -469,9 +498,3 @@ def _name_of(function: Callable[..., Any]) -> str:
     if name is None:
         raise errors.ConfigurationError(f"{function!r} has no name; pass one with tool(name=…)")
     return name
-
-
-def _is_context(hint: object) -> bool:
-    if isinstance(hint, str):
-        return _CONTEXT_BY_NAME.match(hint) is not None
-    return hint is ToolContext or typing.get_origin(hint) is ToolContext

@@ -23,6 +23,8 @@ NOT_REGISTERED = "NotFoundError"
 """The SDK's failure type for an activity that the worker does not have."""
 NOT_LOCAL = "PERDURE_NOT_LOCAL"
 """The failure type of a local call that has to be an ordinary activity."""
+NOT_FINISHED = "PERDURE_NOT_FINISHED"
+"""The failure type of a poll that found no result."""
 _NOT_ENCODED = "Failed building exception result"
 """The beginning of the SDK's failure if a codec could not encode the activity's own."""
 Final = type[PerdureError] | tuple[type[PerdureError], ...]

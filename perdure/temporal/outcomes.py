@@ -20,7 +20,8 @@ from perdure.base import Wire, replace
 from perdure.errors import ErrorInfo, PerdureError
 from perdure.temporal import failures, names
 from perdure.temporal.payloads import unpack
-from perdure.text import clip
+from perdure.text import clip, size
+from perdure.turn import jobs
 from perdure.turn.approvals import Ruling
 from perdure.turn.continuation import Continuation
 from perdure.turn.effect_values import Verification
@@ -29,6 +30,7 @@ from perdure.turn.facts import (
     ApprovalNeeded,
     BudgetAdded,
     CallFailed,
+    CallFinished,
     ChildEnded,
     ChildRead,
     ChildTold,
@@ -36,9 +38,11 @@ from perdure.turn.facts import (
     Fact,
     HandedOver,
     HookEnded,
+    JobStopped,
     ModelAnswered,
     PartCarried,
     PolicyAnswered,
+    Polled,
     Recorded,
     Resumed,
     Said,
@@ -48,6 +52,7 @@ from perdure.turn.facts import (
     TurnStarted,
     Verified,
 )
+from perdure.turn.job_values import FinishCall
 from perdure.turn.keys import (
     ActivityKey,
     AgentKey,
@@ -57,17 +62,18 @@ from perdure.turn.keys import (
     HookKey,
     ModelKey,
     PolicyKey,
+    PollKey,
     ReadKey,
+    StopKey,
     ToolKey,
     VerifyKey,
     parse_key,
 )
 from perdure.turn.slot import ScheduledBy, Slot
 from perdure.turn.snapshot import VERSION, CarriedPart
-from perdure.turn.wait_values import TurnEvent
+from perdure.turn.wait_values import Emit, EmitByKey, TurnEvent
 from perdure.turn.wire import (
     ChildNews,
-    Emit,
     Resume,
     Steer,
     Summary,
@@ -166,6 +172,29 @@ def emitted(event_id: str, payload: RawValue) -> Emitted:
     return Emitted(TurnEvent(id=event_id, name=event.name, body=event.body), event.by)
 
 
+def emitted_in_signal(payloads: Sequence[RawValue]) -> Emitted | None:
+    """Return the fact of a signal that brings an event by key; None if it brings none."""
+    if len(payloads) != 1:
+        return None
+    try:
+        event = unpack(payloads[0], EmitByKey)
+    except PerdureError:
+        return None
+    if not (event.id and event.name and event.key) or size(event.body) > limits.EVENT_BYTES:
+        return None
+    taken_in = TurnEvent.model_validate(event.model_dump(exclude={"by"}))
+    return Emitted(taken_in, event.by)
+
+
+def call_finished(payload: RawValue) -> CallFinished:
+    """Return the fact of an update that sends the result of a call.
+
+    Raises:
+        InvalidRequestError: The input is no result, or its token is none.
+    """
+    return jobs.recorded(unpack(payload, FinishCall))
+
+
 def said_in_signal(payloads: Sequence[RawValue]) -> Said | None:
     """Return the fact of a signal that sends a message; None if it is none."""
     if len(payloads) != 1:
@@ -186,10 +215,19 @@ def completed(key: ActivityKey, result: RawValue) -> Recorded:
             return HookEnded(key)
         case ReadKey():
             return _read(key, result)
-        case ToolKey() | VerifyKey():
+        case StopKey():
+            return JobStopped(key)
+        case ToolKey() | VerifyKey() | PollKey():
             return _call_completed(key, result)
         case CarryKey():
             _refuse_later(key, result)
+    return _valued(key, result)
+
+
+def _valued(
+    key: AgentKey | CarryKey | ModelKey | PolicyKey | HandoffKey, result: RawValue
+) -> Recorded:
+    """Return the fact of an activity whose result is a value of the turn."""
     try:
         match key:
             case CarryKey():
@@ -231,9 +269,22 @@ def _refuse_later(key: CarryKey, result: RawValue) -> None:
 
 
 def _call_completed(
-    key: ToolKey | VerifyKey, result: RawValue
-) -> ToolReturned | ApprovalNeeded | ToolLost | Verified:
-    return _verified(key, result) if isinstance(key, VerifyKey) else _tool_completed(key, result)
+    key: ToolKey | VerifyKey | PollKey, result: RawValue
+) -> ToolReturned | ApprovalNeeded | ToolLost | Verified | Polled:
+    match key:
+        case VerifyKey():
+            return _verified(key, result)
+        case PollKey():
+            return _polled(key, result)
+        case _:
+            return _tool_completed(key, result)
+
+
+def _polled(key: PollKey, result: RawValue) -> Polled:
+    try:
+        return Polled(key, unpack(result, ToolOutput))
+    except PerdureError:
+        return Polled(key)  # an operator's result
 
 
 def _tool_completed(key: ToolKey, result: RawValue) -> ToolReturned | ApprovalNeeded | ToolLost:
@@ -262,6 +313,10 @@ def failed(key: ActivityKey, failure: BaseException, run: ToolRun | None = None)
             return HookEnded(key, _error_of(key, failure), _worker_lost(failure))
         case ReadKey():
             return ChildRead(key)
+        case PollKey():
+            return Polled(key)
+        case StopKey():
+            return JobStopped(key, _error_of(key, failure).message)
         case ToolKey():
             return replace(_tool_lost(key, failure), sent_at=_sent_at(run))
         case VerifyKey():
@@ -311,7 +366,7 @@ def _tool_lost(key: ToolKey, failure: BaseException) -> ToolLost:
 
 
 def _error_of(
-    key: AgentKey | CarryKey | ModelKey | PolicyKey | VerifyKey | HandoffKey | HookKey,
+    key: AgentKey | CarryKey | ModelKey | PolicyKey | VerifyKey | StopKey | HandoffKey | HookKey,
     failure: BaseException,
 ) -> ErrorInfo:
     if _worker_lost(failure):
@@ -330,10 +385,10 @@ def _error_of(
 
 
 def _timed_out(
-    key: AgentKey | CarryKey | ModelKey | PolicyKey | VerifyKey | HandoffKey | HookKey,
+    key: AgentKey | CarryKey | ModelKey | PolicyKey | VerifyKey | StopKey | HandoffKey | HookKey,
 ) -> PerdureError:
     match key:
-        case VerifyKey():
+        case VerifyKey() | StopKey():
             return errors.PerdureError("it took too long")
         case ModelKey():
             return errors.LLMTimeoutError(

@@ -7,7 +7,7 @@ records each decision, so a reader has the same results.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,12 +21,12 @@ from perdure.agents.waits import PinnedWait
 from perdure.base import replace
 from perdure.errors import InvalidRequestError, TooLargeError
 from perdure.text import clean, clip, head, one_line, size
-from perdure.turn import steps
+from perdure.turn import event_keys, jobs, steps
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.open_step import OpenCall
 from perdure.turn.state import TurnState
 from perdure.turn.wait_values import CallWait, TurnEvent, Woken
-from perdure.turn.waiting import EVENT, TIMER, Waiting
+from perdure.turn.waiting import EVENT, JOB, TIMER, Waiting
 from perdure.values.budgets import Spending
 from perdure.values.messages import ToolCall, ToolOutcome
 from perdure.values.moments import in_words, period_in_words
@@ -41,6 +41,18 @@ class Beginning:
 
     waits: tuple[CallWait, ...] = ()
     woken: tuple[Woken, ...] = ()
+
+    def refused(self, reasons: Mapping[tuple[str, str], str]) -> Beginning:
+        """Return it without the waits for events by these names and keys, which are refused."""
+        ends: list[Woken] = []
+        waits: list[CallWait] = []
+        for wait in self.waits:
+            reason = reasons.get((wait.event, wait.event_key))
+            if reason is None:
+                waits.append(wait)
+            else:
+                ends.append(Woken(key=wait.key, by="refused", reason=clip(reason, 500)))
+        return Beginning(tuple(waits), (*self.woken, *ends))
 
 
 def pinned_wait(agent: AgentDefinition | None, call: ToolCall) -> PinnedWait | None:
@@ -67,20 +79,24 @@ def shown(waits: Sequence[CallWait]) -> Waiting | None:
         return None
     first = min(waits, key=lambda wait: wait.until)
     others = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
-    kind = EVENT if first.event else TIMER
+    kind = JOB if first.is_job else EVENT if first.event else TIMER
     note = one_line(first.note, limits.NOTE_CHARACTERS) + others
-    reason = f"{one_line(first.event, limits.NOTE_CHARACTERS)}: {note}" if first.event else note
+    event = f"{first.event} of {first.event_key}" if first.event_key else first.event
+    reason = f"{one_line(event, limits.NOTE_CHARACTERS)}: {note}" if first.event else note
     return Waiting(kind, reason, since=first.since, until=first.until)
 
 
 def began(state: TurnState, waits: Sequence[CallWait]) -> TurnState:
-    """Return the state after calls began to wait. Each is charged once, as a tool call."""
+    """Return the state after calls began to wait.
+
+    Each is charged once, as a tool call; one that has a job was charged when it ran.
+    """
     for wait in waits:
         key = _key_of(wait.key)
         if key is None or not steps.is_open(state, key):
             continue
         open_call = state.open_step.at(key.call)
-        state = state if open_call.wait else _charged(state)
+        state = state if open_call.is_begun else _charged(state)
         step = state.open_step.with_call(key.call, replace(open_call, wait=wait))
         state = replace(state, open_step=step)
     return replace(state, waiting=shown(open_waits(state)))
@@ -92,18 +108,19 @@ def woken(state: TurnState, ends: Sequence[Woken]) -> TurnState:
         key = _key_of(end.key)
         if key is not None and steps.is_open(state, key):
             state = _ended(state, key, end)
+    state = event_keys.without(state, ends)
     return replace(state, waiting=shown(open_waits(state)))
 
 
 def _ended(state: TurnState, key: ToolKey, end: Woken) -> TurnState:
     open_call = state.open_step.at(key.call)
-    event = next((event for event in state.events if event.id == end.event_id), None)
-    content = _result(open_call, end, event)
+    if open_call.job is not None:
+        return jobs.ended(state, key, end)
+    content = _result(open_call, end, event_keys.event_of(state, end))
     if end.by == "refused":
         return steps.give(state, key, content, ToolOutcome.NOT_RUN)
     state = state if open_call.wait else _charged(state)
-    others = tuple(other for other in state.events if other is not event)
-    return steps.give(replace(state, events=others), key, content, ToolOutcome.DONE)
+    return steps.give(state, key, content, ToolOutcome.DONE)
 
 
 def _charged(state: TurnState) -> TurnState:
@@ -129,12 +146,22 @@ def _result(open_call: OpenCall, end: Woken, event: TurnEvent | None) -> str:
             return f"Waited {waited}{of}: the user has sent a message, which follows."
         case "event":
             when = f"came after {waited}" if end.waited_s else "was there already"
-            text = f"The event {head(event.name if event else '', 400)!r} {when}. "
+            if event and event.at and (wait is None or event.at < wait.since):
+                when = f"was there already, since {in_words(event.at)}"
+            text = f"The event {_event(event.name, event.key) if event else repr('')} {when}. "
             return clip(text + _body(event), limits.TOOL_RESULT_BYTES)
         case "time":
             if wait is not None and wait.event:
-                return f"The event {head(wait.event, 400)!r} did not come within {planned}."
+                event_name = _event(wait.event, wait.event_key)
+                return f"The event {event_name} did not come within {planned}."
             return f"Waited {waited}" + (f", until {in_words(wait.until)}." if wait else ".")
+        case "result":
+            raise AssertionError("the result of a job is not that of a wait")
+
+
+def _event(name: str, key: str) -> str:
+    """Return an event by its name and key, as a model reads it."""
+    return f"{head(name, 400)!r} of {head(key, 400)!r}" if key else f"{head(name, 400)!r}"
 
 
 def _body(event: TurnEvent | None) -> str:
@@ -155,11 +182,8 @@ def beginning(
     waits: list[CallWait] = []
     ended: list[Woken] = []
     for key in keys:
-        call = state.open_step.at(key.call).edited
-        pinned = pinned_wait(agent, call)
-        assert pinned is not None
         try:
-            wait = _planned(pinned, key, call, now, time_left)
+            wait = _wait_of(state, agent, key, now, time_left)
         except ValueError as error:
             ended.append(Woken(key=str(key), by="refused", reason=clip(str(error), 500)))
             continue
@@ -168,6 +192,27 @@ def beginning(
         waits += [] if end else [wait]
         ended += [end] if end else []
     return Beginning(tuple(waits), tuple(ended))
+
+
+def _wait_of(
+    state: TurnState,
+    agent: AgentDefinition,
+    key: ToolKey,
+    now: datetime,
+    time_left: timedelta | None,
+) -> CallWait:
+    """Return the wait that begins now.
+
+    Raises:
+        ValueError: The arguments of the call are not valid, or it asks for too long a wait.
+    """
+    open_call = state.open_step.at(key.call)
+    job = jobs.pinned_job(state, open_call)
+    if job is not None:
+        return jobs.wait_of(open_call, job, key, now)
+    pinned = pinned_wait(agent, open_call.edited)
+    assert pinned is not None
+    return _planned(pinned, key, open_call.edited, now, time_left)
 
 
 def cause(
@@ -188,15 +233,39 @@ def cause(
         taken: The ids of events that end other waits.
     """
     waited_s = round((now - wait.since).total_seconds(), 3)
-    events = (event for event in state.events if event.name == wait.event)
-    event = next((event for event in events if event.id not in taken), None)
-    if wait.event and event is not None:
-        return Woken(key=wait.key, by="event", waited_s=waited_s, event_id=event.id)
+    key = _key_of(wait.key)
+    open_call = state.open_step.find(key.call) if key else None
+    if open_call is not None and open_call.job is not None:
+        return jobs.cause(open_call.job, wait, waited_s, is_over=is_over)
+    event = event_keys.event_for(state, wait, taken) if wait.event else None
+    if event is not None:
+        return Woken(
+            key=wait.key,
+            by="refused" if event.refusal else "event",
+            waited_s=waited_s,
+            event_id=event.id,
+            event=event.name if event.key else "",
+            event_key=event.key,
+            reason=event.refusal,
+        )
     if is_over:
         return Woken(key=wait.key, by="time", waited_s=waited_s)
     if state.inbox.unread:
         return Woken(key=wait.key, by="message", waited_s=waited_s)
     return None
+
+
+def ends_with(state: TurnState, end: Woken, now: datetime) -> tuple[Woken, ...]:
+    """Return the end of a wait, with the ends of the others that the same event by key ends."""
+    if not end.event_key:
+        return (end,)
+    others = (wait for wait in open_waits(state) if wait.key != end.key)
+    ends = (cause(state, wait, now, is_over=False) for wait in others)
+    same = (end.event_id, end.event, end.event_key)
+    return (
+        end,
+        *(each for each in ends if each and (each.event_id, each.event, each.event_key) == same),
+    )
 
 
 def _planned(
@@ -210,6 +279,7 @@ def _planned(
     arguments = _arguments(call)
     note = _line(arguments, "note")
     event = _line(arguments, "event") if pinned.action == "wait_for" else ""
+    event_key = event_keys.key_in(arguments) if pinned.has_keys else ""
     longest = timedelta(seconds=pinned.longest_s)
     period = (
         _timeout(arguments, longest, time_left)
@@ -221,7 +291,14 @@ def _planned(
             f"{period_in_words(period)} is longer than the {period_in_words(time_left)} that are"
             " left of the time of the turn; wait for less, or finish with what you have"
         )
-    return CallWait(key=str(key), note=note, since=now, until=now + period, event=event)
+    return CallWait(
+        key=str(key),
+        note=note,
+        since=now,
+        until=now + period,
+        event=event,
+        event_key=event_key,
+    )
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
@@ -309,7 +386,7 @@ def check_event(state: TurnState, event: TurnEvent, by: str | None) -> None:
             f"agent {state.agent.name} has no tool that waits for an event; give it"
             " toolboxes=[perdure.toolboxes.waiting()]"
         )
-    kept = [kept for kept in state.events if kept.id != event.id]
+    kept = [kept for kept in state.events if kept.id != event.id and not kept.key]
     if len(kept) >= limits.KEPT_EVENTS:
         raise TooLargeError(
             f"{len(kept)} events to the turn wait to be waited for, which is the most; send this"
@@ -358,6 +435,8 @@ def check_body(body: str) -> None:
 
 def emitted(state: TurnState, event: TurnEvent) -> TurnState:
     """Return the state with another event, unless it has an event of that id."""
-    if any(kept.id == event.id for kept in state.events):
+    if event.key:
+        return event_keys.emitted(state, event)
+    if any(kept.id == event.id and not kept.key for kept in state.events):
         return state
     return replace(state, events=(*state.events, event))

@@ -16,6 +16,7 @@ from perdure.turn import (
     gates,
     guards,
     handoffs,
+    jobs,
     reservations,
     steps,
 )
@@ -23,7 +24,9 @@ from perdure.turn.context_window import NO_CUT
 from perdure.turn.facts import (
     ApprovalNeeded,
     CallFailed,
+    JobStopped,
     ModelAnswered,
+    Polled,
     Scheduled,
     ToolLost,
     ToolReturned,
@@ -293,12 +296,24 @@ def runs_tools(answer: ModelAnswer) -> bool:
     )
 
 
+def _looked_after(state: TurnState, fact: Verified | Polled | JobStopped) -> TurnState:
+    """Fold the end of an activity that is about a call that was made, and costs nothing."""
+    match fact:
+        case Verified():
+            return effects.verified(state, fact)
+        case Polled():
+            return jobs.polled(state, fact)
+        case JobStopped():
+            return jobs.stopped(state, fact)
+
+
 def tool_ended(
-    state: TurnState, fact: ToolReturned | ToolLost | ApprovalNeeded | Verified
+    state: TurnState,
+    fact: ToolReturned | ToolLost | ApprovalNeeded | Verified | Polled | JobStopped,
 ) -> TurnState:
     """Book a tool call, and give it its result if the step still waits for one."""
-    if isinstance(fact, Verified):
-        return effects.verified(state, fact)
+    if isinstance(fact, Verified | Polled | JobStopped):
+        return _looked_after(state, fact)
     key, ledger = fact.key, state.accounts.ledger
     is_asked = isinstance(fact, ApprovalNeeded)
     ledger = ledger.release(str(key)) if is_asked else ledger.charge(str(key))
@@ -309,10 +324,19 @@ def tool_ended(
     if isinstance(fact, ApprovalNeeded):
         return gates.asked_again(state, fact)
     if isinstance(fact, ToolReturned):
-        return effects.returned(state, fact)
+        return _returned(state, fact)
+    job = state.open_step.at(key.call).job
+    if job is not None and job.output is not None:  # it came before contact was lost
+        return effects.returned(state, ToolReturned(key, jobs.result_of(job, job.output)))
     broken = fact.error if state.agent is not None and state.agent.rules >= 1 else None
     step = replace(state.open_step, broken=state.open_step.broken or broken)
     return effects.lost(replace(state, open_step=step), fact)
+
+
+def _returned(state: TurnState, fact: ToolReturned) -> TurnState:
+    if fact.output.handle is not None:
+        return jobs.began(state, fact.key, fact.output)
+    return effects.returned(state, fact)
 
 
 def failed(before: TurnState, fact: CallFailed) -> TurnState:

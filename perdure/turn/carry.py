@@ -179,6 +179,7 @@ def _snapshot(state: TurnState, carried: Carried, handed_at: int) -> Snapshot:
         effects=state.effects,
         unsettled=unsettled.places(state)[-limits.KNOWN_EFFECTS :],
         events=state.events,
+        last_events=state.last_events,
     )
 
 
@@ -216,6 +217,7 @@ def _open_record(step: OpenStep) -> OpenRecord:
         doubts=_if_any(tuple(call.doubt for call in step.calls)),
         losses=_if_any(tuple(call.loss for call in step.calls)),
         waits=_if_any(tuple(call.wait for call in step.calls)),
+        jobs=_if_any(tuple(call.job for call in step.calls)),
         decisions=step.decisions,
         objections=step.objections,
         tried=step.tried,

@@ -384,7 +384,7 @@ def _charged_before(
     state: TurnState, agent: AgentDefinition, position: int, open_call: OpenCall
 ) -> Verify | Wait | None:
     """Return the move of a call that is charged already; None for any other call."""
-    if open_call.wait is not None:
+    if open_call.is_begun and open_call.doubt is None:
         return Wait(ToolKey(state.step_count + 1, position), open_call.edited)
     return _verify(state, agent, position, open_call)
 
@@ -405,20 +405,25 @@ def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[CallMove, .
     the calls that wait already. Calls of a tool with effect keys are made one after the other: the
     second may have the effect of the first.
     """
-    waits = [item for item in state.open_step.unfinished if item[1].wait is not None]
-    others = [item for item in state.open_step.unfinished if item[1].wait is None]
-    others, calls_left = _apart(agent, others), state.accounts.ledger.remaining("tool_calls")
+    waits = [item for item in state.open_step.unfinished if item[1].is_begun]
+    others = [item for item in state.open_step.unfinished if not item[1].is_begun]
+    others, calls_left = _apart(agent, others, waits), state.accounts.ledger.remaining("tool_calls")
     if calls_left is not None:
         others = others[: max(int(calls_left), 0 if waits else 1)]
     return _acts(state, agent, [*waits, *others])
 
 
 def _apart(
-    agent: AgentDefinition, calls: Sequence[tuple[int, OpenCall]]
+    agent: AgentDefinition,
+    calls: Sequence[tuple[int, OpenCall]],
+    waits: Sequence[tuple[int, OpenCall]],
 ) -> list[tuple[int, OpenCall]]:
-    """Return the calls that may be made at once: of those with effect keys, one of each tool."""
+    """Return the calls that may be made at once: of those with effect keys, one of each tool.
+
+    None is made while a job of its tool runs, whose call is one of `waits`.
+    """
     apart: list[tuple[int, OpenCall]] = []
-    named: set[str] = set()
+    named = {open_call.call.name for _, open_call in waits}
     for position, open_call in calls:
         tool = agent.tool(open_call.call.name)
         if tool is not None and tool.effect is not None and tool.effect.has_key:

@@ -83,9 +83,14 @@ def gathered(state: TurnState) -> tuple[EffectRecord, ...]:
 
 def gathered_so_far(state: TurnState) -> tuple[EffectRecord, ...]:
     """Return the same, with the calls that run: they may take effect."""
+    jobs = (
+        ToolKey(state.step_count + 1, position)
+        for position, open_call in state.open_step.unfinished
+        if open_call.job is not None
+    )
     running = (
         EffectRecord.of(call.call, key.step, status="unknown")
-        for key in state.in_flight
+        for key in (*state.in_flight, *jobs)
         if isinstance(key, ToolKey) and steps.is_open(state, key)
         if (call := _call(state, key)).effect is not None
     )
@@ -245,8 +250,14 @@ def _again(state: TurnState, call: _EffectCall, doubt: Doubt, *, is_lost: bool) 
     attempt = state.attempts.count(call.key.step, call.key.call) + 1
     error = errors.PerdureError(doubt.reason).info()
     failure = CallFailed(replace(call.key, attempt=attempt), error, lost=is_lost)
-    state = _in_doubt(state, call, None)
+    state = _without_job(_in_doubt(state, call, None), call)
     return replace(state, attempts=state.attempts.plus(failure))
+
+
+def _without_job(state: TurnState, call: _EffectCall) -> TurnState:
+    """Forget the job of a call that is made again."""
+    open_call = replace(state.open_step.at(call.key.call), job=None, wait=None)
+    return replace(state, open_step=state.open_step.with_call(call.key.call, open_call))
 
 
 def _doubted(

@@ -24,7 +24,9 @@ from perdure.turn.keys import (
     Key,
     ModelKey,
     PolicyKey,
+    PollKey,
     ReadKey,
+    StopKey,
     ToolKey,
     VerifyKey,
 )
@@ -173,6 +175,22 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
+class Polled:
+    """The polls for the result of a job ended, with its result or without it."""
+
+    key: PollKey
+    output: ToolOutput | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStopped:
+    """The cancel of a job was requested. `problem` says why that failed; empty if it did not."""
+
+    key: StopKey
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """A cancellation of the turn was requested.
 
@@ -302,14 +320,28 @@ class Emitted:
 
 
 @dataclass(frozen=True, slots=True)
+class CallFinished:
+    """The result of a call came from outside, by its token.
+
+    `proof` is the digest of its token, and `by` the sender as named by the caller, None without
+    one.
+    """
+
+    key: ToolKey
+    output: ToolOutput
+    proof: str = ""
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WaitBegan:
     """The turn started to wait: `kind` is the kind of the wait, and `reason` its cause.
 
     A wait of the kind `provider` lasts `until` that moment, for attempt number `attempt`; the first
     attempt failed at `since`. There is one such fact for each pause. With `limit`, the provider's
     limit is used up until then, and the wait does not count towards the time of the turn. A wait of
-    the kind `delay` lasts `until` the turn begins. A wait of the kind `timer` or `event` is that of
-    `calls`, which have begun to wait.
+    the kind `delay` lasts `until` the turn begins. A wait of the kind `timer`, `event` or `job` is
+    that of `calls`, which have begun to wait.
     """
 
     kind: str
@@ -356,7 +388,7 @@ class TurnEnded:
     reason: str = ""
 
 
-FromOutside = Decided | BudgetAdded | Resumed | Said | Emitted
+FromOutside = Decided | BudgetAdded | Resumed | Said | Emitted | CallFinished
 """The updates of callers. A run that still takes over a state applies them afterwards."""
 
 Fact = (
@@ -370,6 +402,8 @@ Fact = (
     | ApprovalNeeded
     | ToolLost
     | Verified
+    | Polled
+    | JobStopped
     | PolicyAnswered
     | HookEnded
     | ChildScheduled
@@ -381,6 +415,7 @@ Fact = (
     | Resumed
     | Said
     | Emitted
+    | CallFinished
     | WaitBegan
     | WaitEnded
     | CancelRequested

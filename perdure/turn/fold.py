@@ -26,6 +26,7 @@ from perdure.turn import (
     delegation,
     gates,
     handoffs,
+    jobs,
     questions,
     reservations,
     steps,
@@ -37,6 +38,7 @@ from perdure.turn.facts import (
     ApprovalNeeded,
     BudgetAdded,
     CallFailed,
+    CallFinished,
     CancelRequested,
     ChildEnded,
     ChildRead,
@@ -48,9 +50,11 @@ from perdure.turn.facts import (
     FromOutside,
     HandedOver,
     HookEnded,
+    JobStopped,
     ModelAnswered,
     PartCarried,
     PolicyAnswered,
+    Polled,
     Recorded,
     Resumed,
     Said,
@@ -118,7 +122,7 @@ def _applied(state: TurnState, fact: Folded) -> TurnState:
             return calls.answered(state, fact)
         case CallFailed():
             return calls.failed(state, fact)
-        case ToolReturned() | ToolLost() | ApprovalNeeded() | Verified():
+        case ToolReturned() | ToolLost() | ApprovalNeeded() | Verified() | Polled() | JobStopped():
             return calls.tool_ended(state, fact)
         case HookEnded() | PolicyAnswered():
             return _user_code_ended(state, fact)
@@ -152,7 +156,7 @@ def _of_the_turn(
             return _begin(state, request, slot)
         case TurnContinued(continuation):
             return _continued(state, continuation)
-        case Decided() | BudgetAdded() | Resumed() | Said() | Emitted():
+        case Decided() | BudgetAdded() | Resumed() | Said() | Emitted() | CallFinished():
             return _of_a_caller(state, fact)
         case WaitBegan(calls=(_, *_) as begun):
             return call_waits.began(state, begun)
@@ -191,6 +195,8 @@ def _of_a_caller(state: TurnState, fact: FromOutside) -> TurnState:
             return _said(state, fact)
         case Emitted(event):
             return call_waits.emitted(state, event)
+        case CallFinished():
+            return jobs.finished(state, fact)
 
 
 def _said(state: TurnState, message: Said) -> TurnState:
@@ -337,6 +343,8 @@ def _is_refused(state: TurnState, fact: FromOutside) -> bool:
             return not is_open or not is_pending or not questions.fits(state, decision)
         case Resumed():
             return not state.can_be_resumed
+        case CallFinished():
+            return not jobs.fits(state, fact)
         case _:
             return False
 

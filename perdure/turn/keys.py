@@ -4,7 +4,8 @@ The text of a key is the activity's id in Temporal. `step-3` asks the model for 
 `step-3.call-2` runs the second tool call of that answer, `step-3.call-2.try-2` runs it again
 because the first attempt was lost or needed an approval first, and `step-4.last` asks for a last
 answer because the budget is spent. `step-3.call-2.policy` asks the agent's policy about that call,
-and `step-3.call-2.verify` finds out whether it has taken effect.
+and `step-3.call-2.verify` finds out whether it has taken effect. `step-3.call-2.poll` asks for the
+result of the job that it has started, and `step-3.call-2.cancel` cancels that job.
 `before-1`, `message-2`, `after-1` and `observe-4` are hooks: middleware and observers.
 `step-3.call-1.child-2` is the turn of a delegate: its lease is reserved under this key; its own id
 is readable. `step-3.call-1.child-2.read` reads the history of that turn, if it ended without a
@@ -25,7 +26,7 @@ Moment = Literal["before", "message", "after", "observe"]
 
 _KEY = re.compile(
     r"(?:agent"
-    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<policy>policy)|\.(?P<verify>verify)|\.(?P<handoff>agent)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
+    r"|step-(?P<step>\d+)(?:\.(?P<last>last)|\.call-(?P<call>\d+)(?:\.(?P<about>policy|verify|poll|cancel|agent)|\.child-(?P<child>\d+)(?P<read>\.read)?)?)?"
     r"|(?P<hook>before|message|after|observe)-(?P<place>\d+)"
     r"|carry-(?P<part>\d+)"
     r")(?:\.try-(?P<attempt>\d+))?"
@@ -109,6 +110,30 @@ class VerifyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class PollKey:
+    """The key of the polls for the result of a job: `step-3.call-2.poll`."""
+
+    step: int
+    call: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text(f"step-{self.step}.call-{self.call}.poll", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class StopKey:
+    """The key of the request to cancel a job: `step-3.call-2.cancel`."""
+
+    step: int
+    call: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return _text(f"step-{self.step}.call-{self.call}.cancel", self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
 class HandoffKey:
     """The key of the activity that resolves the agent of a handoff: `step-3.call-1.agent`."""
 
@@ -176,13 +201,27 @@ ActivityKey = (
     | ToolKey
     | PolicyKey
     | VerifyKey
+    | PollKey
+    | StopKey
     | HandoffKey
     | HookKey
     | ReadKey
 )
-CallKey = ToolKey | PolicyKey | VerifyKey | HandoffKey | ChildKey | ReadKey
+CallKey = ToolKey | PolicyKey | VerifyKey | PollKey | StopKey | HandoffKey | ChildKey | ReadKey
 """The keys that belong to a tool call."""
 Key = ActivityKey | ChildKey
+
+
+_ABOUT_CALLS: dict[
+    str, type[PolicyKey] | type[VerifyKey] | type[PollKey] | type[StopKey] | type[HandoffKey]
+] = {
+    "policy": PolicyKey,
+    "verify": VerifyKey,
+    "poll": PollKey,
+    "cancel": StopKey,
+    "agent": HandoffKey,
+}
+"""The keys of activities that are about a call, by the end of their text."""
 
 
 def parse_key(text: str) -> Key | None:
@@ -201,12 +240,8 @@ def parse_key(text: str) -> Key | None:
     if match["child"]:
         child = ChildKey(step, call, int(match["child"]), attempt)
         return child.read if match["read"] else child
-    if match["policy"]:
-        return PolicyKey(step, call, attempt)
-    if match["verify"]:
-        return VerifyKey(step, call, attempt)
-    if match["handoff"]:
-        return HandoffKey(step, call, attempt)
+    if match["about"]:
+        return _ABOUT_CALLS[match["about"]](step, call, attempt)
     return (
         ToolKey(step, call, attempt)
         if match["call"]

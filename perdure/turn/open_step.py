@@ -10,6 +10,7 @@ from perdure.errors import ErrorInfo, TurnCancelledError
 from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.effect_values import Doubt
 from perdure.turn.facts import CallFailed
+from perdure.turn.job_values import CallJob
 from perdure.turn.keys import CarryKey, ToolKey
 from perdure.turn.ledger import Bill
 from perdure.turn.wait_values import CallWait
@@ -28,7 +29,8 @@ class OpenCall:
 
     `result` is None until the call has a result. `doubt` is set while it is found out what became
     of the call. `loss` says how the answer of its last attempt was lost, if it was. `wait` is set
-    once the call waits, for a tool that waits.
+    once the call waits, for a tool that waits or a job. `job` is set once there is something to
+    know of the job of a tool whose result comes later.
     """
 
     call: ToolCall
@@ -37,6 +39,12 @@ class OpenCall:
     doubt: Doubt | None = None
     loss: CallLoss | None = None
     wait: CallWait | None = None
+    job: CallJob | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it was begun, so that it only waits from now on."""
+        return self.wait is not None or self.job is not None
 
     @property
     def edited(self) -> ToolCall:

@@ -12,8 +12,9 @@ from perdure.turn.approvals import Gate
 from perdure.turn.child import Child
 from perdure.turn.effect_values import Doubt
 from perdure.turn.inbox import Inbox
+from perdure.turn.job_values import CallJob
 from perdure.turn.ledger import Bill, Ledger
-from perdure.turn.wait_values import CallWait, TurnEvent
+from perdure.turn.wait_values import CallWait, LastEvent, TurnEvent
 from perdure.turn.waiting import Waiting
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
@@ -57,7 +58,8 @@ class OpenRecord(Wire):
 
     `answer` has no message. `gates` has a gate for each open call, in order; it is empty once the
     step is closed. `doubts` has the same for calls whose outcome is unknown, and `losses` for calls
-    whose last answer was lost, if there are any; `waits` has those that wait.
+    whose last answer was lost, if there are any; `waits` has those that wait, and `jobs` those
+    whose result comes later.
     """
 
     answer: ModelAnswer | None = None
@@ -65,6 +67,7 @@ class OpenRecord(Wire):
     doubts: tuple[Doubt | None, ...] = ()
     losses: tuple[CallLoss | None, ...] = ()
     waits: tuple[CallWait | None, ...] = ()
+    jobs: tuple[CallJob | None, ...] = ()
     decisions: tuple[Decision, ...] = ()
     objections: int = 0
     tried: tuple[Tried, ...] = ()
@@ -122,6 +125,7 @@ class Snapshot(Wire):
         unsettled: The places of its own calls whose outcome is unknown, the last
             `limits.KNOWN_EFFECTS`.
         events: The events that no call has waited for yet.
+        last_events: The last events by key that calls have got.
     """
 
     steps: int
@@ -147,6 +151,7 @@ class Snapshot(Wire):
     effects: tuple[EffectRecord, ...] = ()
     unsettled: tuple[str, ...] = ()
     events: tuple[TurnEvent, ...] = ()
+    last_events: tuple[LastEvent, ...] = ()
 
 
 class CarriedPart(Wire):

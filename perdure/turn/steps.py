@@ -6,6 +6,7 @@ Messages are appended, each call gets exactly one result, and the last result cl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from perdure import errors, limits
 from perdure.agents import questions
@@ -16,7 +17,7 @@ from perdure.base import replace
 from perdure.text import clip, head
 from perdure.turn import guards
 from perdure.turn.facts import CallFailed, ToolLost
-from perdure.turn.keys import ChildKey, PolicyKey, ToolKey, VerifyKey
+from perdure.turn.keys import ChildKey, PolicyKey, PollKey, StopKey, ToolKey, VerifyKey
 from perdure.turn.state import Handoffs, TurnState
 from perdure.turn.wire import ToolOutput
 from perdure.values.losses import CallLoss, Loss
@@ -30,6 +31,7 @@ from perdure.values.messages import (
     ToolResult,
     canonical,
 )
+from perdure.values.moments import period_in_words
 from perdure.values.reports import Step
 
 NOT_RUN = "This call has no result: the budget was spent before it was run, or while it ran."
@@ -58,6 +60,10 @@ _LOSS = {
         "an operator ended this call in Temporal{after}; whether it took effect is unknown"
     ),
 }
+
+_JOB_LOST = (
+    "its job {handle!r} has no result after {limit}{stopped}; whether it took effect is unknown"
+)
 
 
 def append(state: TurnState, message: Message) -> TurnState:
@@ -108,9 +114,15 @@ def may_take_effect(state: TurnState, position: int) -> bool:
     """Return whether the call at this place of the open step runs, and may change something."""
     step, call = state.step_count + 1, state.open_step.at(position).call
     doubt = state.open_step.at(position).doubt
-    runs = (doubt is not None and not doubt.is_earlier) or any(
-        isinstance(key, ToolKey | ChildKey) and (key.step, key.call) == (step, position)
-        for key in state.in_flight
+    job = state.open_step.at(position).job
+    is_begun = job is not None and job.begun is not None
+    runs = (
+        is_begun
+        or (doubt is not None and not doubt.is_earlier)
+        or any(
+            isinstance(key, ToolKey | ChildKey) and (key.step, key.call) == (step, position)
+            for key in state.in_flight
+        )
     )
     return runs and _changes(state, call)
 
@@ -139,7 +151,7 @@ def _changes(state: TurnState, call: ToolCall) -> bool:
     return tool is None or not tool.is_read_only
 
 
-def is_open(state: TurnState, key: ToolKey | PolicyKey | VerifyKey) -> bool:
+def is_open(state: TurnState, key: ToolKey | PolicyKey | VerifyKey | PollKey | StopKey) -> bool:
     """Return whether this call waits for its result.
 
     It may not in a reader that began at a wrong answer; the digest will then differ.
@@ -219,10 +231,16 @@ def is_repeated(state: TurnState, key: ToolKey, loss: Loss) -> bool:
 
 def loss_told(state: TurnState, fact: ToolLost) -> str:
     """Return what the model reads of a call without a result of its own."""
-    call = state.open_step.at(fact.key.call).call
+    open_call = state.open_step.at(fact.key.call)
+    call, job = open_call.call, open_call.job
     tool = state.agent.tool(call.name) if state.agent else None
     limit = f"{tool.timeout_s:g} s" if tool else ""
-    reason = _LOSS[fact.loss].format(limit=limit, after=fact.how.after)
+    if job is not None and job.begun is not None and tool is not None and tool.job is not None:
+        longest = period_in_words(timedelta(seconds=tool.job.longest_s))
+        stopped = f", so {job.stopped}" if job.stopped else ""
+        reason = _JOB_LOST.format(handle=head(job.handle, 200), limit=longest, stopped=stopped)
+    else:
+        reason = _LOSS[fact.loss].format(limit=limit, after=fact.how.after)
     text = f"{call.name}: {reason}" + (f": {fact.message}" if fact.message else "")
     is_failure = fact.loss is Loss.FAILED or not _changes(state, call)
     return text + (UNKNOWN_NOTE if not is_failure and _says_unknown(state) else "")

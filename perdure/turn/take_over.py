@@ -164,6 +164,7 @@ def _restore(state: TurnState, carried: Carried) -> TurnState:
         effects=snapshot.effects,
         inbox=snapshot.inbox,
         events=snapshot.events,
+        last_events=snapshot.last_events,
         waiting=snapshot.waiting,
         finishing=snapshot.finishing,
     )
@@ -219,11 +220,12 @@ def _open_step(
             record.doubts or none,
             record.losses or none,
             record.waits or none,
+            record.jobs or none,
             strict=False,
         )
         calls = tuple(
-            OpenCall(call, gate, by_call.get(call.id), doubt, loss, wait)
-            for call, gate, doubt, loss, wait in of_calls
+            OpenCall(call, gate, by_call.get(call.id), doubt, loss, wait, job)
+            for call, gate, doubt, loss, wait, job in of_calls
         )
     return OpenStep(
         answer=answer,

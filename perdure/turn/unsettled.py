@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from perdure.turn import effects, steps
 from perdure.turn.effect_values import CallPlace
+from perdure.turn.job_values import CallJob
 from perdure.turn.state import TurnState
 from perdure.values.effects import EffectRecord
 from perdure.values.messages import ToolCall, ToolOutcome, ToolResult
@@ -91,16 +92,19 @@ def _with_result(state: TurnState) -> Iterator[UnsettledCall]:
 def _running(state: TurnState) -> Iterator[UnsettledCall]:
     for position, open_call in state.open_step.unfinished:
         if steps.may_take_effect(state, position):
-            yield _unsettled(state.step_count + 1, open_call.edited)
+            yield _unsettled(state.step_count + 1, open_call.edited, job=open_call.job)
 
 
-def _unsettled(step: int, call: ToolCall, result: ToolResult | None = None) -> UnsettledCall:
+def _unsettled(
+    step: int, call: ToolCall, result: ToolResult | None = None, job: CallJob | None = None
+) -> UnsettledCall:
+    of_job = job.in_words if job is not None and job.begun else ""
     return UnsettledCall(
         step=step,
         call_id=call.id,
         tool=call.name,
         arguments=call.arguments,
-        reason=result.content if result else "",
+        reason=result.content if result else of_job,
         loss=result.loss if result else None,
     )
 

@@ -10,10 +10,18 @@ from perdure.values.approvals import PendingApproval
 PEOPLE = ("approval", "budget", "iterations", "resume")
 """The kinds of waits that only a person can end."""
 
+_OF_CALLS = {
+    "timer": "waits",
+    "event": "waits for an event,",
+    "job": "waits for the result of a job,",
+}
+"""The kinds of waits of calls, in words before `until`."""
+
 PROVIDER = "provider"
 DELAY = "delay"
 TIMER = "timer"
 EVENT = "event"
+JOB = "job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,7 @@ class Waiting:
     `iterations`: a person has to raise that limit. `approval`: a person has to decide about the
     `pending` calls. `resume`: the agent's limit for retrying the model is reached. `timer` and
     `event`: calls of the model wait, the first of them `until` that moment; other calls may run.
+    `job`: likewise, for the result of a job that a tool has started.
     """
 
     kind: str
@@ -45,7 +54,12 @@ class Waiting:
     @property
     def is_of_calls(self) -> bool:
         """Whether calls of the model wait, so that other calls may run meanwhile."""
-        return self.kind in (TIMER, EVENT)
+        return self.kind in _OF_CALLS
+
+    @property
+    def of_calls_in_words(self) -> str:
+        """What the calls wait for, before `until`; empty for other waits."""
+        return _OF_CALLS.get(self.kind, "")
 
     @property
     def is_timed(self) -> bool:

@@ -331,7 +331,8 @@ class ToolRun(Wire):
     `effect_scope` is a part of the key of its effect, and `known` has the known effects of the
     tool; both are empty for a tool without such keys. With `undoes`, it is the tool that takes
     calls of this one back. `sent_at` is the Unix time in seconds at which the workflow sent it; 0
-    if it is read-only, or the turn follows rules before 6.
+    if it is read-only, or the turn follows rules before 6. `token` is that of a call whose result
+    comes later; `handle` is that of its job, for a poll or a cancel.
     """
 
     owner: str
@@ -349,6 +350,8 @@ class ToolRun(Wire):
     known: tuple[KnownEffect, ...] = ()
     undoes: str = Field(default="", exclude_if=not_)
     sent_at: int = Field(default=0, exclude_if=not_)
+    token: str = Field(default="", exclude_if=not_, repr=False)
+    handle: str = Field(default="", exclude_if=not_)
 
     def idempotency_key(self, turn_id: str, step: int, index: int, name: str) -> str:
         """Return the idempotency key of the call.
@@ -379,7 +382,8 @@ class ToolOutput(Wire):
     places of the known records of the same effect. With `known`, the tool was not called, because
     an earlier call has brought about that effect, or may have. With `is_settled`, a person has said
     so since the record was made, and `content` is the result of the earlier call. `loss` says how
-    an answer was lost that is unknown; None from a worker of an earlier release.
+    an answer was lost that is unknown; None from a worker of an earlier release. With `handle`, the
+    tool has started a job, whose result comes later by the token with this `proof`.
     """
 
     content: str
@@ -393,6 +397,8 @@ class ToolOutput(Wire):
     known: EffectStatus | None = Field(default=None, exclude_if=not_)
     is_settled: bool = Field(default=False, exclude_if=not_)
     loss: CallLoss | None = Field(default=None, exclude_if=not_)
+    handle: str | None = Field(default=None, exclude_if=lambda handle: handle is None)
+    proof: str = Field(default="", exclude_if=not_)
 
 
 class ChildNews(Wire):
@@ -440,14 +446,6 @@ class Steer(Wire):
     by: str | None = None
     id: str = ""
     parts: UserParts = ()
-
-
-class Emit(Wire):
-    """An event to the running turn. Its id is the id of the update; `body` is JSON text."""
-
-    name: str
-    body: str = ""
-    by: str | None = None
 
 
 class Resume(Wire):

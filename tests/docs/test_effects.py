@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from perdure import Agent, Registry, ToolOutcome, errors, tool
 from perdure.agents.effects import PinnedEffect
 from perdure.testing import ScriptedModel, call, calls, says
@@ -22,6 +24,7 @@ def pays() -> Any:
     return calls(call("pay", customer="c", invoice="i", cents=300))
 
 
+@pytest.mark.slow
 async def test_effects_are_as_the_page_says(tell: Tell) -> None:
     """A payment that is looked up, a mail that a person settles, a booking with a key, and a charge
     that is taken back.

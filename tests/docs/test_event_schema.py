@@ -11,6 +11,7 @@ from perdure.turn.facts import Fact
 from ..support.docs import event_schema
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E15")
 def test_schema_of_events_is_that_of_the_types() -> None:
     """`python -m tests.support.docs.event_schema` updates it; a field that is removed or changes

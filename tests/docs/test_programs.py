@@ -83,6 +83,7 @@ def python(*arguments: str, folder: Path, **environment: str) -> subprocess.Comp
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L20")
 @pytest.mark.parametrize("block", marked(PROGRAMS), ids=str)
 def test_program_runs_and_prints_what_its_page_says(block: Block, tmp_path: Path) -> None:

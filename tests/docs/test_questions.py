@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from perdure import Registry, ToolOutcome
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
@@ -10,6 +12,7 @@ from ..support.approving import pending
 from .conftest import Tell
 
 
+@pytest.mark.slow
 async def test_questions_are_asked_and_answered_as_the_page_says(tell: Tell) -> None:
     """By the toolbox, and by tools whose answers are fixed in code."""
     async with tell("questions") as story:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from perdure import Registry
 from perdure.testing import ScriptedModel, call, calls, says
 
@@ -10,6 +12,7 @@ from ..support.docs.trees import tree
 from .conftest import Tell
 
 
+@pytest.mark.slow
 async def test_readme_does_what_it_says(tell: Tell) -> None:
     """Agents delegate, one answers and closes a ticket while a backend follows it, and commands
     start, show and cancel turns.

@@ -3,6 +3,8 @@
 import contextlib
 from collections.abc import AsyncIterator
 
+import pytest
+
 from perdure import Agent, Registry
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.values.messages import UNKNOWN_NOTE
@@ -14,6 +16,7 @@ from .conftest import Tell
 UNKNOWN = f"whether it took effect is unknown{UNKNOWN_NOTE}"
 
 
+@pytest.mark.slow
 async def test_tools_run_as_the_page_says(tell: Tell) -> None:
     """A tool with an idempotency key, a method, two tools in parallel, one of an agent made by a
     factory, and one from a schema.

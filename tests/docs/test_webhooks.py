@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from perdure import Agent
-from perdure.testing import ScriptedModel, says
+from perdure import Agent, tool
+from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker.settings import WorkerSettings
 
 from ..support.receiver import SECRET, Answer, receiving
@@ -25,8 +26,14 @@ def shape(message: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@tool(requires_approval=True)
+def refund() -> str:
+    """Pay back."""
+    return "paid"
+
+
 @pytest.mark.slow
-@pytest.mark.accepts("H80", "H82")
+@pytest.mark.accepts("H80", "H82", "H162")
 async def test_receiver_gets_what_the_page_shows(tell: Tell) -> None:
     """With every field, and verified as the page does it. The query finds a failed delivery."""
     with receiving() as receiver:
@@ -36,8 +43,9 @@ async def test_receiver_gets_what_the_page_shows(tell: Tell) -> None:
             webhook_secrets=(SECRET,),
         )
         async with tell("webhooks") as story:
-            agent = Agent(name="support", model="main")
-            model = ScriptedModel(*[says("Done.")] * 3)
+            agent = Agent(name="support", model="main", tools=[refund])
+            done = says("Done.")
+            model = ScriptedModel(done, done, done, calls(call("refund")), done)
             client = await story.works(agent, model, settings=settings)
             await (await story.defining("answer"))(client, "4711")
             await client.turn("ticket-4711").result()
@@ -49,13 +57,21 @@ async def test_receiver_gets_what_the_page_shows(tell: Tell) -> None:
             verified = (await story.defining("verified"))(hook.body, hook.headers, SECRET)
             gone = receiver.url("/gone", Answer(410))
             await client.run("support", "Answer.", id="ticket-4713", on_done=gone)
-            query = (await story.up_to("Was it delivered?", "text")).text
+            decide = await story.defining("decide")
+            waits = await client.start("support", "Pay.", on_wait=receiver.url("/waits"))
+            [told] = await receiver.until("/waits")
+            await decide(client, json.loads(told.body), True)
+            decided = await waits.result()
+            listed = (await story.up_to("Was it delivered?", "text")).text
+            query = (await story.up_to("Deliveries in Temporal's web UI", "text")).text
             async with asyncio.timeout(20):
                 while not (  # noqa: ASYNC110 - lists lag
                     failed := [one.id async for one in client.temporal.list_workflows(query)]
                 ):
                     await asyncio.sleep(0.05)
 
+    assert [result.content for result in decided.steps[0].results] == ["paid"]
+    assert re.match(r"on_wait-[0-9a-f]{12}  \S+ \S+ UTC  failed: the webhook", listed)
     assert shape(shown) == shape(verified)
     assert verified["data"]["labels"] == labels
     assert [one.startswith("ticket-4713/on_done-") for one in failed] == [True]

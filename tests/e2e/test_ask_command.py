@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from ..support.e2e.command_line import CommandLine
+from ..support.e2e.command_line import CommandLine, InProcess
 
 
 @pytest.mark.slow
@@ -55,10 +55,10 @@ def test_ask_tells_lines_of_json(perdure: CommandLine) -> None:
 @pytest.mark.parametrize("command", [["ask", "anything"], ["demo"]], ids=["ask", "demo"])
 @pytest.mark.table(1)
 def test_folder_that_is_none_is_said_before_anything_starts(
-    perdure: CommandLine, command: list[str]
+    here: InProcess, command: list[str]
 ) -> None:
     """Exit code 2, with the folder and the option."""
-    done = perdure(*command, "--folder", "nowhere")
+    done = here(*command, "--folder", "nowhere")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "nowhere is not a folder" in done.stderr

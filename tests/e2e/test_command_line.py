@@ -78,6 +78,7 @@ def test_version_is_printed(here: InProcess) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"perdure {version('perdure')}\n", "")
 
 
+@pytest.mark.slow
 def test_unknown_command_is_a_mistake(perdure: CommandLine) -> None:
     """Exit code 2, and one line with the closest match."""
     done = perdure("rum")

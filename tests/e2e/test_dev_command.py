@@ -91,6 +91,7 @@ def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
     assert not is_alive(note["pid"])
 
 
+@pytest.mark.slow
 def test_dev_refuses_what_is_no_agent_before_it_starts_a_server(perdure: CommandLine) -> None:
     """Exit code 2, and no folder is created."""
     done = perdure("dev", "agents:nothing")

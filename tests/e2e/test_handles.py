@@ -166,7 +166,7 @@ async def refused(call: Awaitable[Any]) -> type[BaseException]:
 class TestHandle:
     """What all of them have in common."""
 
-    @pytest.mark.table(1)
+    @pytest.mark.slow
     async def test_goes_on_after_a_kill_and_is_waited_for(self, tell: Tell, make: Make) -> None:
         """Budget is added meanwhile. Another handle of the id knows the same."""
         story = await tell(asks(use("fetch", "one", first_s=60)), says("done"))
@@ -184,7 +184,7 @@ class TestHandle:
         assert (limit_of(ended), same.spent) == (10**6 + 7, ended.spent)
         assert repr(handle.id) in repr(handle)
 
-    @pytest.mark.table(2)
+    @pytest.mark.table(1)
     async def test_is_cancelled_once(self, tell: Tell, make: Make) -> None:
         """Its turn ends, and there is nothing to cancel afterwards."""
         story = await tell(asks(use("charge", "one", takes_s=60)), says("late"))
@@ -196,7 +196,7 @@ class TestHandle:
         assert (was_running, is_running, ended.state) == (True, False, CANCELLED[make])
         assert [entry.what for entry in story.journal()] == ["one"]
 
-    @pytest.mark.table(2)
+    @pytest.mark.table(1)
     @pytest.mark.accepts("E171")
     async def test_entry_of_a_list_says_the_same_of_each(self, tell: Tell, make: Make) -> None:
         """While its turn runs, and when it was cancelled: Python, JSON and status agree."""
@@ -216,7 +216,7 @@ class TestHandle:
         assert (after.state, after.state.is_over) == (status.state, make is not schedule)
         assert json.loads(after.model_dump_json()).keys() >= CORE  # type: ignore[attr-defined]
 
-    @pytest.mark.table(1)
+    @pytest.mark.slow
     @pytest.mark.accepts("E172")
     async def test_what_happened_is_read_on_after_a_kill(self, tell: Tell, make: Make) -> None:
         """By `events` or `results`: each once, in the same order, after any cursor."""

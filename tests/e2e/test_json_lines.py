@@ -65,6 +65,7 @@ def test_turn_is_told_as_its_events_and_its_report(
     assert last["report"]["output"].startswith(NO_MODEL)
 
 
+@pytest.mark.slow
 def test_words_of_a_model_are_told_with_stream(
     here: InProcess, at_work: list[str], new_id: str
 ) -> None:

@@ -132,6 +132,7 @@ async def test_effect_is_taken_back_once_although_the_worker_is_killed(tell: Tel
     assert sum(story.requests().values()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T58")
 async def test_person_settles_a_call_while_there_is_no_worker(tell: Tell) -> None:
     """Killed in the call, and again before the next one; the word is there when a worker is."""

@@ -83,6 +83,7 @@ def test_server_that_does_not_answer_is_said_before_the_protocol_begins() -> Non
     assert done.returncode not in (0, 1)
 
 
+@pytest.mark.slow
 def test_missing_package_is_named(perdure_server: str) -> None:
     """With the command that installs it."""
     done = subprocess.run(

@@ -138,6 +138,7 @@ def test_wheel_holds_perdure_and_nothing_else(built: Built) -> None:
     }
 
 
+@pytest.mark.slow
 def test_wheel_holds_every_file_of_the_package(built: Built) -> None:
     """A subpackage that pyproject.toml does not list would be missing only for users."""
     package = built.source / "perdure"
@@ -153,6 +154,7 @@ def test_wheel_holds_every_file_of_the_package(built: Built) -> None:
     assert "perdure/py.typed" in expected
 
 
+@pytest.mark.slow
 def test_sdist_builds_the_same_wheel(built: Built) -> None:
     """It has folders instead of the links, so it can be unpacked anywhere."""
     with tarfile.open(built.sdist) as archive:
@@ -162,6 +164,7 @@ def test_sdist_builds_the_same_wheel(built: Built) -> None:
     assert contents(built.wheel_of_sdist) == contents(built.wheel)
 
 
+@pytest.mark.slow
 def test_extras_and_versions_are_said(built: Built) -> None:
     """The metadata for pip and the index: extras, the oldest Python, and the command."""
     files = {
@@ -303,11 +306,17 @@ def test_first_program_runs_where_a_distribution_is_installed(
 
 
 @pytest.mark.accepts("P71")
-def test_version_is_that_of_the_newest_release_in_the_changelog(built: Built) -> None:
-    """The distributions have it in their names, and the command prints it."""
+def test_version_is_that_of_the_newest_release_in_the_changelog() -> None:
+    """The command prints it."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     releases = re.findall(r"^## \[(\d[^\]]*)\] - \d{4}-\d\d-\d\d$", changelog, re.MULTILINE)
 
     assert releases[:1] == [version()]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("P71")
+def test_version_is_in_the_names_of_the_distributions(built: Built) -> None:
+    """That of the wheel has no platform."""
     assert f"perdure-{version()}-py3-none-any.whl" == built.wheel.name
     assert f"perdure-{version()}.tar.gz" == built.sdist.name

@@ -54,6 +54,7 @@ def test_schedule_of_batches_is_created_shown_and_run(
     assert "2 tasks" in listed.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E166")
 def test_schedule_is_given_budget_and_cancelled(
     here: InProcess, at_work: Sequence[str], new_id: str
@@ -189,6 +190,7 @@ def test_schedule_is_created_shown_run_paused_changed_and_deleted(
     assert json.loads(gone.stdout)["code"] == "SCHEDULE_NOT_FOUND"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E74", "E105")
 def test_schedule_of_a_session_is_created_shown_and_run(
     here: InProcess, at_work: Sequence[str], new_id: str
@@ -235,6 +237,7 @@ def test_schedule_shows_its_total_budget_and_what_is_spent(
     assert changed["spent"]["tokens"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E74")
 def test_schedules_and_their_turns_are_listed(
     here: InProcess, at_work: Sequence[str], new_id: str

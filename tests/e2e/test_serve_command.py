@@ -16,7 +16,7 @@ from perdure import Agent, limits
 from perdure.testing import ScriptedModel, says
 
 from ..conftest import Runtime
-from ..support.e2e.command_line import CommandLine, Started
+from ..support.e2e.command_line import CommandLine, InProcess, Started
 
 TOKEN = "0123456789abcdef" * 2
 BEARER = f"Bearer {TOKEN}"
@@ -36,6 +36,14 @@ def perdure(perdure_server: str, tmp_path: Path) -> CommandLine:
     here.environment["TEMPORAL_ADDRESS"] = perdure_server
     (here.folder / "tokens.toml").write_text(TOKENS, encoding="utf-8")
     (here.folder / "tokens.toml").chmod(0o600)
+    return here
+
+
+@pytest.fixture
+def here(perdure: CommandLine) -> InProcess:
+    """The same, in this process."""
+    here = InProcess(perdure.folder)
+    here.environment = perdure.environment
     return here
 
 
@@ -205,10 +213,10 @@ async def _drip(writing: asyncio.StreamWriter) -> None:
 )
 @pytest.mark.table(1)
 def test_gateway_that_is_not_safe_or_not_valid_is_refused(
-    perdure: CommandLine, arguments: tuple[str, ...], words: str
+    here: InProcess, arguments: tuple[str, ...], words: str
 ) -> None:
     """In one line, with the exit code of a mistake."""
-    done = perdure("serve", *arguments)
+    done = here("serve", *arguments)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr

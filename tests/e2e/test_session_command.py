@@ -115,6 +115,7 @@ def test_session_is_cancelled(here: InProcess, at_work: Sequence[str], new_id: s
     assert (late.returncode, "is closed" in late.stderr) == (2, True)
 
 
+@pytest.mark.table(2)
 @pytest.mark.accepts("E100")
 @pytest.mark.parametrize(
     ("arguments", "words"),

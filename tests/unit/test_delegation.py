@@ -216,6 +216,7 @@ def test_turn_without_a_budget_leases_nothing() -> None:
 # --- errands
 
 
+@pytest.mark.slow
 @in_its_own_time
 @given(
     st.sampled_from((DELEGATE, SPAWN)),

@@ -61,6 +61,7 @@ CODES = {
     "ScheduleConflictError": "SCHEDULE_CONFLICT",
     "ScheduleBusyError": "SCHEDULE_BUSY",
     "ApprovalConflictError": "APPROVAL_CONFLICT",
+    "CallFinishedError": "CALL_FINISHED",
     "PayloadDecodeError": "PAYLOAD_DECODE",
     "ConfigurationError": "CONFIGURATION",
     "TooManyRequestsError": "TOO_MANY_REQUESTS",

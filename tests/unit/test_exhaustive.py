@@ -46,7 +46,7 @@ def command(space: Space) -> str:
 @pytest.mark.parametrize(
     "space",
     [
-        Space("message", kills=0, detours=1),
+        Space("message", kills=0, detours=0),
         *(pytest.param(space, marks=pytest.mark.slow) for space in (SMALL, *SPACES)),
     ],
     ids=str,

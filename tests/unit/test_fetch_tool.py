@@ -598,6 +598,7 @@ async def test_what_is_no_text_or_too_long_is_refused(
     assert reason in await refusal(opened(site, max_bytes=100_000), site.url("/"))
 
 
+@pytest.mark.slow
 async def test_bomb_is_not_unpacked(site: Site) -> None:
     """A body of 1 MB that expands to 200 MB uses no more memory than the limit."""
     site.answers["/"] = (
@@ -736,6 +737,7 @@ def test_page_that_is_written_badly_is_read_as_a_browser_reads_it(page: str, tex
     assert pages.readable(page, "https://shop.test/").text == text
 
 
+@pytest.mark.table(7)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece",

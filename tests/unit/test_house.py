@@ -165,6 +165,7 @@ PUBLIC = {
     perdure.workflows: [
         "AgentBatch",
         "AgentBatchPart",
+        "AgentEvents",
         "AgentPush",
         "AgentScheduledBatch",
         "AgentScheduledMessage",
@@ -185,6 +186,7 @@ PUBLIC = {
         "ApprovalNeeded",
         "BudgetAdded",
         "CallFailed",
+        "CallFinished",
         "CancelRequested",
         "ChildEnded",
         "ChildKey",
@@ -199,6 +201,7 @@ PUBLIC = {
         "HandoffKey",
         "HookEnded",
         "HookKey",
+        "JobStopped",
         "Key",
         "Loss",
         "ModelAnswered",
@@ -206,6 +209,7 @@ PUBLIC = {
         "PendingApproval",
         "PolicyAnswered",
         "PolicyKey",
+        "Polled",
         "ReadKey",
         "Resumed",
         "Said",
@@ -509,6 +513,7 @@ def test_help_and_completion_of_every_command_load_only_click() -> None:
     assert (done.stdout, done.stderr) == ("perdure\nclick perdure\n", "")
 
 
+@pytest.mark.slow
 def test_import_has_no_side_effects() -> None:
     """No thread, no log handler, no signal handler, no output."""
     code = (

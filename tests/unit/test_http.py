@@ -511,6 +511,7 @@ def test_token_that_is_short_or_fits_no_header_is_refused(token: str) -> None:
     assert token not in refused.value.message
 
 
+@pytest.mark.slow
 def test_protocols_are_imported_with_their_first_request() -> None:
     """Each takes half a second, which `perdure serve` would need at its start."""
     code = (

@@ -23,7 +23,17 @@ ROOT = Path(__file__).parents[2]
 CONTRACTS = {"forbidden": ForbiddenContract, "layers": LayersContract}
 
 PURE_ROOMS = (
-    *("events", "session", "batch", "delivery", "turn", "protocols", "agents", "values"),
+    *(
+        "events",
+        "session",
+        "batch",
+        "delivery",
+        "keyed_events",
+        "turn",
+        "protocols",
+        "agents",
+        "values",
+    ),
     *("schemas", "validation", "errors", "base", "limits", "text"),
 )
 PURE = frozenset(
@@ -46,6 +56,7 @@ EXCEPTIONS = {
     "perdure.agents.registry": {"threading"},  # factories are called once, by any thread
     "perdure.agents.tracebacks": {"sysconfig", "traceback"},
     "perdure.delivery.signatures": {"base64", "binascii", "hmac"},  # pure functions
+    "perdure.turn.call_tokens": {"base64", "binascii", "hmac"},  # likewise
     "perdure.protocols.arguments": {"ast", "warnings"},  # arguments in the syntax of Python
     "perdure.schemas.tool_arguments": {"docstring_parser", "jsonschema", "warnings"},
     "perdure.values.messages": {"base64", "binascii"},  # whether the data of an image is valid

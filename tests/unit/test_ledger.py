@@ -140,6 +140,7 @@ def test_spent_and_reserved_stay_within_the_budget_in_any_order(
         check(ledger, books)
 
 
+@pytest.mark.slow
 def test_ten_thousand_orders_in_a_row_lose_nothing() -> None:
     """A long turn with many concurrent calls: every nano-dollar agrees with the reference."""
     rng = random.Random(4711)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -206,6 +207,7 @@ def test_whole_tree_stays_within_the_budget_of_its_root(budget: Budget, seed: in
     assert all(getattr(booked, name) >= getattr(billed, name) for name in named(tree.budget))
 
 
+@pytest.mark.slow
 def test_long_lives_of_large_trees_stay_within_it_too() -> None:
     """Seeded, and known to be deep, with many bills and with losses: returned amounts are leased
     again.
@@ -218,6 +220,7 @@ def test_long_lives_of_large_trees_stay_within_it_too() -> None:
     assert min(tree.lost for tree in trees) > 2
 
 
+@pytest.mark.slow
 def test_many_orders_of_events_keep_the_budget() -> None:
     """Each short run has another order of events, seeded so that a failure can be reproduced;
     `make -C benchmarks soak` tries a hundred thousand.

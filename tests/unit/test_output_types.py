@@ -406,6 +406,7 @@ orders = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(order=orders)
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_fits_the_strict_schema_comes_back_as_it_was_meant(order: Order) -> None:

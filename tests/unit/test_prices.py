@@ -476,6 +476,7 @@ def test_no_model_that_is_known_costs_more_than_its_upper_bound(
             assert cost <= asked.most(*tokens) <= price.most(*tokens)
 
 
+@pytest.mark.slow
 def test_warming_up_loads_all_that_is_asked_for_later() -> None:
     """In a fresh process, because a worker does it in a thread before its first turn: no later
     lookup imports anything.

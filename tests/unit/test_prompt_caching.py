@@ -269,6 +269,7 @@ def saved(requests: list[ModelRequest]) -> float:
     return float(1 - cost([body_of(request, 9) for request in requests]) / plain)
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize(("steps", "least"), [(1, 0.1), (2, 0.25), (9, 0.6), (40, 0.8)])
 def test_turn_of_several_steps_costs_less(steps: int, least: float) -> None:
     """Including writes at 1.25 of the input price: the longer the turn, the more is saved."""

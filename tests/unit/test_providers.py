@@ -83,6 +83,7 @@ def test_retry_after_as_a_date_is_seconds_from_now() -> None:
     assert past == 0
 
 
+@pytest.mark.slow
 def test_importing_the_providers_does_not_load_httpx() -> None:
     """It would delay the start of every worker."""
     code = "import sys, perdure.activities.providers; sys.exit('httpx' in sys.modules)"

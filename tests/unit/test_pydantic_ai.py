@@ -845,6 +845,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_library_is_loaded_with_the_first_request() -> None:
     """Building the provider, or importing a worker's module, does not load it."""
     code = (
@@ -855,6 +856,7 @@ def test_library_is_loaded_with_the_first_request() -> None:
     assert run(code).returncode == 0
 
 
+@pytest.mark.slow
 def test_missing_library_is_said_with_what_to_install() -> None:
     """When the provider is built, which is before the worker starts."""
     code = (

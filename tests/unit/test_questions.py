@@ -115,6 +115,7 @@ def test_schema_that_is_not_that_of_a_form(schema: dict[str, Any], reason: str) 
     assert reason in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J7")
 def test_schema_of_many_levels_or_alternatives_is_refused_soon() -> None:
     """Its size and its depth are limited before anything is checked."""

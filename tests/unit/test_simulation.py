@@ -38,7 +38,7 @@ from ..support.thorough import some
 
 SEEDS = 500
 """Of each kind; those of `FAST` are simulated every time."""
-FAST: dict[Kind, int] = {"turn": 300, "session": 50, "batch": 25}
+FAST: dict[Kind, int] = {"turn": 100, "session": 25, "batch": 25}
 CHUNK = 25
 """So many seeds are a test, which several processes can take from each other."""
 CHUNKS = [
@@ -136,6 +136,7 @@ def test_every_promise_is_kept(kind: Kind, first: int) -> None:
     assert [one.story for one in made if one.broken] == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y117")
 def test_everything_happens_in_some_session() -> None:
     """People send all that a session takes, messages are steered and answers are refused."""
@@ -151,6 +152,7 @@ def test_everything_happens_in_some_session() -> None:
     assert refused
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y130", "Y131")
 def test_everything_happens_in_some_batch() -> None:
     """They have several parts and runs, are cancelled, raised and run again, and send webhooks."""
@@ -536,6 +538,7 @@ def test_a_turn_is_told_as_a_story() -> None:
     assert "activity task scheduled step-1" in made.story
 
 
+@pytest.mark.slow
 def test_the_command_simulates_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
     """`python -m perdure.testing.simulation` exits with 0 if no promise was broken."""
     code = main(["--seeds", "2", "--first", "7"])

@@ -171,6 +171,7 @@ def test_stream_cut_anywhere_is_no_answer_or_the_whole_one(
     ] == []
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("M8")
 @every_vendor
 async def test_stream_cut_before_its_end_is_a_failure_that_may_be_billed(vendor: Vendor) -> None:

@@ -133,6 +133,7 @@ def test_memo_of_a_caller_names_its_span() -> None:
     assert memo_of_caller() == {}
 
 
+@pytest.mark.slow
 def test_asking_for_the_caller_does_not_import_opentelemetry() -> None:
     """In a process that has not imported it, there is no span."""
     code = (

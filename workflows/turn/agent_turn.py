@@ -21,6 +21,7 @@ from perdure.temporal.names import (
     CHILD_NEWS,
     DECIDE,
     EMIT,
+    FINISH_CALL,
     FOLLOW,
     RESUME,
     STEER,
@@ -29,10 +30,11 @@ from perdure.temporal.names import (
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.text import described
-from perdure.turn import call_waits, gates
+from perdure.turn import additions, call_waits, gates, jobs
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.facts import (
     BudgetAdded,
+    CallFinished,
     CancelRequested,
     Decided,
     Emitted,
@@ -41,7 +43,7 @@ from perdure.turn.facts import (
     TurnContinued,
     TurnStarted,
 )
-from perdure.turn.state import TurnState
+from perdure.turn.job_values import FinishCall
 from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.reports import Outcome
@@ -112,6 +114,7 @@ class AgentTurn:
         try:
             fact = self._open(start)
             agent, done = await self._loop.run(fact)
+            await self._moves.stop_jobs()
             await self._pipeline.observe(agent, outcome=done.outcome, risk=done.risk)
             await schedule_total.settle(self._board.state, done.outcome)
             await self._on_done.begin(self._board.state)
@@ -247,7 +250,7 @@ class AgentTurn:
             )
             with failures.typed():
                 try:
-                    self._check_added(added, self._board.state)
+                    additions.check(self._board.state, added)
                 except errors.InvalidRequestError:
                     if not is_root and self._board.state.agent is None and workflow.patched(_NOTED):
                         self._board.note(added)  # as readers do: its agent may have such a limit
@@ -257,22 +260,6 @@ class AgentTurn:
                 await ancestors.tell_added(self._board.state, added.more)
             self._board.note(added)
         return self._remaining()
-
-    def _check_added(self, added: BudgetAdded, state: TurnState) -> None:
-        """Reject an addition to a limit that the turn does not have, or does not know yet.
-
-        Raises:
-            InvalidRequestError: There is no such limit, or the sum is too large.
-        """
-        try:
-            state.with_added(added)
-        except errors.InvalidRequestError as error:
-            if not state.is_delayed:
-                raise
-            raise errors.InvalidRequestError(
-                f"{error.message}: before a turn begins, only the limits that it was started with"
-                " can be raised"
-            ) from None
 
     def _remaining(self) -> RawValue:
         state = self._board.state.foreseen if self._board.state.is_delayed else self._board.state
@@ -289,7 +276,7 @@ class AgentTurn:
             added = outcomes.added(payload)
             validation.check_by("what is added", added.by)
             if self._board.state.agent is not None or self._board.state.is_delayed:
-                self._check_added(added, self._board.state.foreseen)
+                additions.check(self._board.state.foreseen, added)
 
     @workflow.update(name=RESUME)
     async def resume(self, payload: RawValue = NOTHING) -> None:
@@ -310,9 +297,7 @@ class AgentTurn:
             return
         with failures.typed():
             validation.check_by("the resume", outcomes.resumed(payload).by)
-        if self._is_taking_over:
-            return
-        if not self._board.state.can_be_resumed:
+        if not self._is_taking_over and not self._board.state.can_be_resumed:
             self._refuse_to_resume()
 
     def _refuse_to_resume(self) -> None:
@@ -329,14 +314,13 @@ class AgentTurn:
         await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
-                await self._say(self._said(payload))
+                await self._say(outcomes.said(update_id(), payload))
 
     @workflow.signal(name=STEER)
     async def take_message(self, payload: RawValue = NOTHING) -> None:
         """Take in a message that the session of the turn has accepted."""
         await self._until_begun()
-        message = outcomes.said_in_signal([payload])
-        if message is not None:
+        if (message := outcomes.said_in_signal([payload])) is not None:
             await self._say(message)
 
     async def _say(self, message: Said) -> None:
@@ -355,12 +339,9 @@ class AgentTurn:
         if self._runs.has_answered():
             return
         with failures.typed():
-            message = self._said(payload)
+            message = outcomes.said(update_id(), payload)
             self._board.state.inbox.check(message, storage.most_unread_bytes())
             self._loop.check_goes_on()
-
-    def _said(self, payload: RawValue) -> Said:
-        return outcomes.said(update_id(), payload)
 
     @workflow.update(name=EMIT)
     async def emit(self, payload: RawValue = NOTHING) -> None:
@@ -369,6 +350,13 @@ class AgentTurn:
         with self._runs.update() as is_new:
             if is_new:
                 await self._note(outcomes.emitted(update_id(), payload))
+
+    @workflow.signal(name=EMIT)
+    async def take_event(self, payload: RawValue = NOTHING) -> None:
+        """Take in an event by key, from the workflow that keeps it."""
+        await self._until_begun()
+        if (event := outcomes.emitted_in_signal([payload])) is not None:
+            await self._note(event)
 
     @emit.validator
     def check_event(self, payload: RawValue = NOTHING) -> None:
@@ -381,12 +369,36 @@ class AgentTurn:
             call_waits.check_event(self._board.state, emitted.event, emitted.by)
             self._loop.check_goes_on()
 
-    async def _note(self, fact: Decided | Resumed | Said | Emitted) -> None:
+    @workflow.update(name=FINISH_CALL)
+    async def finish_call(self, payload: RawValue = NOTHING) -> None:
+        """Take in the result of a call, by its token."""
+        await self._until_begun()
+        with self._runs.update() as is_new:
+            if is_new:
+                fact = outcomes.call_finished(payload)
+                await self._note(fact)
+                if self._was_refused(fact):
+                    with failures.typed():
+                        raise jobs.too_late(self._board.state, fact.key)
+
+    @finish_call.validator
+    def check_finished(self, payload: RawValue = NOTHING) -> None:
+        """Reject a result that nobody waits for, or that is not proven to be that of the call."""
+        self._runs.answers.check_open()
+        if self._runs.has_answered():
+            return
+        with failures.typed():
+            finish = unpack(payload, FinishCall)
+            state = None if self._is_taking_over else self._board.state
+            jobs.check(state, finish, workflow.info().first_execution_run_id[-8:])
+            self._loop.check_goes_on()
+
+    async def _note(self, fact: Decided | Resumed | Said | Emitted | CallFinished) -> None:
         """Add the fact of an update, and wait until the run has a state that it can apply to."""
         self._board.note(fact)
         await self._until_taken_over()
 
-    def _was_refused(self, fact: Decided | Resumed) -> bool:
+    def _was_refused(self, fact: Decided | Resumed | CallFinished) -> bool:
         """Return whether an update that came in before the state of the run before was refused."""
         return any(refused is fact for refused in self._board.state.carried.refused)
 
@@ -444,6 +456,7 @@ class AgentTurn:
         )
 
     async def _ended_with(self, error: PerdureError, outcome: Outcome, reason: str = "") -> Summary:
+        await self._moves.stop_jobs()
         await self._observe_end(outcome)
         await schedule_total.settle(self._board.state, outcome)
         await self._on_done.begin(self._board.state, error)

@@ -20,7 +20,8 @@ from perdure.turn.decide import CallMove, Wait
 from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.keys import ToolKey
 from perdure.turn.wait_values import CallWait, Woken
-from perdure.workflows.turn import log_events, visibility
+from perdure.workflows.turn import event_waits, log_events, visibility
+from perdure.workflows.turn.jobs import Jobs
 from perdure.workflows.turn.middleware import Pipeline
 from perdure.workflows.turn.turn_context import Board
 from perdure.workflows.turn.waits import RunIsFull
@@ -29,8 +30,9 @@ from perdure.workflows.turn.waits import RunIsFull
 class CallWaits:
     """The waits of the calls of one turn."""
 
-    def __init__(self, board: Board, pipeline: Pipeline) -> None:
+    def __init__(self, board: Board, pipeline: Pipeline, jobs: Jobs) -> None:
         self._board = board
+        self._jobs = jobs
         self._pipeline = pipeline
         self._beside: list[ToolKey] = []
         self._running = 0
@@ -47,7 +49,10 @@ class CallWaits:
         first = call_waits.shown(self._beginning(keys, agent).waits)
         if first is not None:
             await self._pipeline.observe(agent, waits_for=first.kind, reason=first.reason)
-        beginning = self._beginning(keys, agent)
+        refusals = await event_waits.register(
+            self._board, lambda: self._beginning(keys, agent).waits
+        )
+        beginning = self._beginning(keys, agent).refused(refusals)
         if beginning.woken:
             self._end(beginning.woken)
         state = self._board.state
@@ -93,11 +98,14 @@ class CallWaits:
         finally:
             self._running -= 1
 
-    def _is_held_up(self) -> bool:
+    def _is_held_up(self, wait: CallWait) -> bool:
         """Return whether the turn has to go on without the end of the waits.
 
-        A call beside them has to be made again, waits for a person, or has ended the turn.
+        A call beside them has to be made again, waits for a person, or has ended the turn. Or the
+        time of the turn is up, while a job runs.
         """
+        if wait.is_job and self._board.time_for_calls == timedelta():
+            return True
         state = self._board.state
         has_open_calls = any(steps.is_open(state, key) for key in self._beside)
         return not self._running and (has_open_calls or state.open_step.broken is not None)
@@ -116,26 +124,45 @@ class CallWaits:
         time_left = wait.until - workflow.now()
         summary = one_line(f"{open_call.call.name}: {wait.note}", 200)
         timer = asyncio.create_task(workflow.sleep(max(time_left, timedelta()), summary=summary))
+        poll = asyncio.create_task(self._jobs.poll(key, wait)) if wait.is_job else None
         try:
-            await self._until_woken(wait, timer)
+            await self._until_woken(key, wait, timer)
         finally:
             timer.cancel()
+            if poll is not None:
+                await _ended(poll)
 
-    async def _until_woken(self, wait: CallWait, timer: asyncio.Task[None]) -> None:
+    async def _until_woken(self, key: ToolKey, wait: CallWait, timer: asyncio.Task[None]) -> None:
         board = self._board
+        if wait.is_job:  # a wait for less is not begun
+            board.clock.wake_after(board.time_for_calls, "the deadline of the turn")
+
+        def is_over() -> bool:
+            return not steps.is_open(board.state, key)
 
         def ending() -> Woken | None:
             return call_waits.cause(board.state, wait, workflow.now(), is_over=timer.done())
 
         while True:
             await workflow.wait_condition(
-                lambda: ending() is not None or board.is_full or self._is_held_up()
+                lambda: is_over() or ending() is not None or board.is_full or self._is_held_up(wait)
             )
+            if is_over():
+                return  # with another wait, by the same event
             woken = ending()
+            if woken is not None and woken.by == "time" and wait.is_job:
+                await self._jobs.stop(key)
+                woken = ending()  # the result may have come meanwhile
             if woken is not None:
-                self._end([woken])
+                self._end(call_waits.ends_with(board.state, woken, workflow.now()))
                 return
             if board.is_full:
                 raise RunIsFull
-            if self._is_held_up():
+            if self._is_held_up(wait):
                 return
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task that polls, and wait for its end."""
+    task.cancel()
+    await workflow.wait([task])

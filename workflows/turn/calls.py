@@ -93,8 +93,11 @@ class Calls:
         has_deadline: bool = True,
         queue: str = "",
         within: timedelta | None = None,
+        retries: RetryPolicy = UNTIL_READ,
     ) -> Recorded | None:
-        """Run one activity, fold its result and return it. It is repeated `within` a time, if any.
+        """Run one activity, fold its result and return it.
+
+        It is repeated as `retries` says, `within` a time, if any.
 
         Returns None for an activity that was abandoned, or came too late to be started. A
         cancellation is passed on, and an abandoned activity's end is still folded. Resolving the
@@ -117,7 +120,7 @@ class Calls:
             start_to_close_timeout=timeout,
             heartbeat_timeout=heartbeats.timeout(),
             schedule_to_close_timeout=within,
-            retry_policy=ONCE if within is None else UNTIL_READ,
+            retry_policy=ONCE if within is None else retries,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=one_line(summary, 200),
         )

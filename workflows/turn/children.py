@@ -328,7 +328,7 @@ def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:
             policies=policies,
         )
         for tool in agent.tools
-        if tool.activity and tool.name != LOAD_SKILL
+        if tool.runs_as and tool.name != LOAD_SKILL
     )
 
 

@@ -45,7 +45,9 @@ from perdure.turn.keys import (
     parse_key,
 )
 from perdure.turn.state import TurnState
+from perdure.turn.wait_values import Woken
 from perdure.turn.wire import Summary
+from perdure.values.losses import Loss
 from perdure.values.messages import ToolResult
 
 logger = logging.getLogger("perdure.turns")
@@ -95,7 +97,7 @@ def call_ended(before: TurnState, after: TurnState, fact: Recorded, took_ms: int
             _model_answered(before, after, fact)
         case CallFailed(ModelKey() as key, error):
             _model_failed(before, after, key, error)
-        case ToolReturned(key, output):
+        case ToolReturned(key, output) if output.handle is None:  # else it waits for its job
             message = output.content if output.is_error else ""
             outcome = "error" if output.is_error else "ok"
             if output.is_unknown:
@@ -175,9 +177,19 @@ def waits_ended(before: TurnState, after: TurnState, ended: WaitEnded) -> None:
     for end in ended.woken:
         key = parse_key(end.key)
         if isinstance(key, ToolKey):
-            outcome = "error" if end.by == "refused" else "ok"
+            outcome = _outcome_of_wait(before, key, end)
             took_ms = int(end.waited_s * 1000)
             _tool_ended(before, after, key, took_ms, outcome, end.reason)
+
+
+def _outcome_of_wait(before: TurnState, key: ToolKey, end: Woken) -> str:
+    open_call = before.open_step.find(key.call)
+    job = open_call.job if open_call else None
+    if job is None:
+        return "error" if end.by == "refused" else "ok"
+    if job.output is None:
+        return Loss.TIMED_OUT.value
+    return "error" if job.output.is_error else "ok"
 
 
 def answered_without_a_run(before: TurnState, after: TurnState, *, refused: str = "denied") -> None:

@@ -19,7 +19,15 @@ from perdure.temporal.names import (
     VERIFY,
 )
 from perdure.text import arguments_in_brief
-from perdure.turn import approvals, effects, fallback, outages, reservations, undo
+from perdure.turn import (
+    approvals,
+    call_tokens,
+    effects,
+    fallback,
+    outages,
+    reservations,
+    undo,
+)
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.calls import ready_for
 from perdure.turn.circuit_breaker import Health
@@ -56,6 +64,7 @@ from perdure.workflows.turn import waits
 from perdure.workflows.turn.call_waits import CallWaits
 from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.children import Children
+from perdure.workflows.turn.jobs import Jobs
 from perdure.workflows.turn.local_calls import LocalCalls
 from perdure.workflows.turn.middleware import Pipeline
 from perdure.workflows.turn.turn_context import Board
@@ -78,7 +87,8 @@ class Moves:
         self._pipeline = pipeline
         self._children = children
         self._local = LocalCalls(board)
-        self._waits = CallWaits(board, pipeline)
+        self._jobs = Jobs(board, calls, self._run_of_job)
+        self._waits = CallWaits(board, pipeline, self._jobs)
 
     async def make(self, move: Move, agent: AgentDefinition) -> None:
         """Make a move, and wait for its end.
@@ -141,7 +151,9 @@ class Moves:
         if choice.delay and not await self._pause(move, agent):
             return
         key, board = move.key, self._board
-        waits.end_of_calls(board)  # the last answer does not wait for the calls
+        if key.is_last:  # it does not wait for the calls
+            self._jobs.begin_to_stop_all()
+        waits.end_of_calls(board)
         has_waited = bool(choice.delay)
         if not key.is_last:  # before a last answer, the model reads no messages
             has_waited |= await self._pipeline.check_messages(agent)
@@ -279,7 +291,7 @@ class Moves:
             if await self._local.run(move.key, named, summary, locally, is_async=tool.is_async):
                 return
         summary = f"{_label(move.key)}: {run.tool} {description}"
-        await self._calls.perform(move.key, tool.activity, run, tool.timeout, summary)
+        await self._calls.perform(move.key, tool.runs_as, run, tool.timeout, summary)
 
     async def _verify(self, move: Verify, agent: AgentDefinition, media_bytes: int) -> None:
         """Find out what became of a call, after the time in which it may still take effect."""
@@ -313,7 +325,7 @@ class Moves:
         is_told = isinstance(move, Act) and agent.rules >= 6 and not tool.is_read_only
         return ToolRun(
             owner=tool.owner or agent.name,
-            tool="" if tool.activity == tool.name else tool.name,
+            tool="" if tool.runs_as == tool.name else tool.name,
             call_id=move.call.id,
             arguments=move.call.arguments,
             schema_digest=tool.schema_digest,
@@ -327,7 +339,23 @@ class Moves:
             known=effects.known_of(state, tool),
             undoes=tool.undoes,
             sent_at=int(workflow.time()) if is_told else 0,
+            token=self._token(move, agent) if tool.job is not None else "",
         )
+
+    def _token(self, move: Act | Verify, agent: AgentDefinition) -> str:
+        """Return the token by which the result of a call is sent."""
+        info, key = workflow.info(), move.key
+        digest = call_tokens.digest_of(move.call, info.first_execution_run_id[-8:])
+        place = ToolKey(key.step, key.call)
+        return call_tokens.make(agent.call_secret, info.workflow_id, place, digest)
+
+    def _run_of_job(self, move: Act, agent: AgentDefinition, tool: ToolDefinition) -> ToolRun:
+        """Return the input of the activities of a job."""
+        return self._tool_run(move, agent, tool, self._media_room([move], agent))
+
+    async def stop_jobs(self) -> None:
+        """Cancel the jobs that nobody waits for any more, because the turn ends."""
+        await self._jobs.stop_all()
 
     def _effect_scope(self, tool: ToolDefinition) -> str:
         """Return the scope in which calls of a tool are one effect; empty without effect keys."""
@@ -367,7 +395,7 @@ class Moves:
             read_only=tool.is_read_only if tool else False,
             labels=request.labels if request else {},
             policies=policies,
-            owner=(tool.owner or agent.name) if tool and tool.activity else "",
+            owner=(tool.owner or agent.name) if tool and tool.runs_as else "",
             schema_digest=tool.schema_digest if tool else "",
             undoes=tool.undoes if tool else "",
         )

@@ -20,7 +20,7 @@ from perdure.text import (
     word,
 )
 from perdure.turn.state import TurnState
-from perdure.turn.waiting import DELAY, EVENT, PROVIDER, Waiting
+from perdure.turn.waiting import DELAY, PROVIDER, Waiting
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import DIMENSIONS
 from perdure.values.moments import in_words as _moment
@@ -142,7 +142,7 @@ def _wait(state: TurnState, waiting: Waiting, at: datetime) -> list[str]:
         )
         return [f"**Waits for provider:** {_plain(waiting.reason, 300)}", "", again]
     if waiting.is_of_calls and waiting.until is not None:
-        what = "Waits for an event," if waiting.kind == EVENT else "Waits"
+        what = waiting.of_calls_in_words.capitalize()
         return [f"**{what} until {_moment(waiting.until)}:** {_plain(waiting.reason, 300)}"]
     if waiting.kind == DELAY and waiting.until is not None:
         return [f"**Begins at {_moment(waiting.until)}**"]

@@ -30,6 +30,7 @@ from perdure.turn.facts import (
     ApprovalNeeded,
     BudgetAdded,
     CallFailed,
+    CallFinished,
     CancelRequested,
     ChildEnded,
     ChildScheduled,
@@ -38,8 +39,10 @@ from perdure.turn.facts import (
     Emitted,
     Fact,
     HandedOver,
+    JobStopped,
     ModelAnswered,
     PolicyAnswered,
+    Polled,
     Resumed,
     Said,
     ToolLost,
@@ -53,8 +56,8 @@ from perdure.turn.facts import (
 from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
 from perdure.turn.wait_values import Woken
-from perdure.turn.waiting import EVENT
-from perdure.turn.wire import Summary
+from perdure.turn.waiting import Waiting
+from perdure.turn.wire import Summary, ToolOutput
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Remaining
 from perdure.values.moments import in_words, period_in_words
@@ -215,6 +218,8 @@ def _text(fact: Fact, answered: Callable[[ModelKey, str], Text]) -> Text:
             return Text(f"{key}  {why}", "yellow")
         case ToolReturned() | ApprovalNeeded() | ToolLost() | Verified():
             return _tool(fact)
+        case Polled() | JobStopped() | CallFinished():
+            return _job(fact)
         case ChildScheduled() | ChildEnded():
             return _child(fact)
         case _:
@@ -227,6 +232,8 @@ def _tool(fact: ToolReturned | ApprovalNeeded | ToolLost | Verified) -> Text:
         case ToolReturned(key, output) if output.known is not None:
             told = "done before" if output.known == "done" else "may have been done before"
             return Text.assemble(f"{key}  ", (f"→ {told}", "dim"))
+        case ToolReturned(key, output) if output.handle is not None:
+            return Text.assemble(f"{key}  ", (f"→ the job {_all(output.handle)} runs", "dim"))
         case ToolReturned(key, output):
             return Text.assemble(
                 f"{key}  ",
@@ -240,6 +247,25 @@ def _tool(fact: ToolReturned | ApprovalNeeded | ToolLost | Verified) -> Text:
             return Text(f"{key}  {one_line(reason, 200)}", "yellow")
         case ToolLost(key, loss, _):
             return Text(f"{key}  {loss.value.replace('_', ' ')}", "yellow")
+
+
+def _job(fact: Polled | JobStopped | CallFinished) -> Text:
+    """Return the line of a job that has a result, has none, or was to be cancelled."""
+    match fact:
+        case Polled(key, output):
+            found = Text("no result yet", "dim") if output is None else _of_job(output, None)
+            return Text.assemble(f"{key}  ", found)
+        case CallFinished(key, output, by=by):
+            return Text.assemble(f"{key}  ", _of_job(output, by))
+        case JobStopped(key, problem):
+            told = f"could not be cancelled: {_all(problem)}" if problem else "was cancelled"
+            return Text(f"{key}  the job {told}", "yellow")
+
+
+def _of_job(output: ToolOutput, by: str | None) -> Text:
+    told = f"{'the job has failed' if output.is_error else 'result of the job'}{_from(by)}"
+    content = f": {_all(one_line(output.content, 200))}" if output.content else ""
+    return Text.assemble((told, "red" if output.is_error else "green"), content)
 
 
 def _child(fact: ChildScheduled | ChildEnded) -> Text:
@@ -305,7 +331,7 @@ def _begun(fact: WaitBegan) -> str:
         case WaitBegan("delay", until=datetime() as until):
             return f"begins at {in_words(until)}"
         case WaitBegan(kind, reason, until=datetime() as until, calls=(_, *_)):
-            what = "waits for an event," if kind == EVENT else "waits"
+            what = Waiting(kind, reason).of_calls_in_words
             return f"{what} until {in_words(until)}: {_all(reason)}"
         case WaitBegan(until=datetime() as until):
             moment = in_words(until) if fact.limit else f"{until:%H:%M:%S} UTC"
@@ -330,8 +356,10 @@ def _told(fact: Decided | BudgetAdded | Resumed | Said | Emitted) -> Text:
     """Return the line of a person's decision or other input."""
     match fact:
         case Emitted(event, by):
-            body = f": {_all(one_line(event.body, 200))}" if event.body else ""
-            return Text.assemble((f"event {_all(event.name)}{_from(by)}", "green"), body)
+            text = event.refusal or event.body
+            body = f": {_all(one_line(text, 200))}" if text else ""
+            name = f"{event.name} of {event.key}" if event.key else event.name
+            return Text.assemble((f"event {_all(name)}{_from(by)}", "green"), body)
         case Said(_, text, by=by):
             return Text.assemble((f"{_all(by) if by else 'the user'} says: ", "green"), _all(text))
         case Decided(decision):

@@ -19,7 +19,8 @@ from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, Update, UpdateResponse
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.turn import call_waits
-from perdure.turn.wire import Emit, Steer
+from perdure.turn.wait_values import Emit
+from perdure.turn.wire import Steer
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import BudgetUpdate
 

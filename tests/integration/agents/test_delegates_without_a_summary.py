@@ -91,7 +91,7 @@ def own(report: AgentReport) -> tuple[object, ...]:
 
 @pytest.mark.accepts("Y22")
 @pytest.mark.parametrize("budget", BUDGETS, ids=["none", "time", "usd", "calls"])
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_parent_is_charged_what_a_terminated_delegate_spent(
     runtime: Runtime, budget: Budget | None
 ) -> None:
@@ -173,6 +173,7 @@ async def test_delegates_of_a_terminated_delegate_are_read_too(runtime: Runtime)
     assert None not in [one.cost for one in child.children]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y22")
 async def test_one_of_several_is_terminated_and_the_model_is_told_the_same(
     runtime: Runtime,

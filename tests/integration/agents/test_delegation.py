@@ -70,6 +70,7 @@ async def test_agent_with_delegates_gets_three_tools_and_one_without_gets_none(
     assert agent["enum"] == ["researcher", "writer"]  # type: ignore[index,call-overload]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("D2")
 @pytest.mark.parametrize(
     ("agents", "listed"),
@@ -225,6 +226,7 @@ async def test_depth_is_the_least_of_all_above(runtime: Runtime) -> None:
     assert results(models["editor"])[0].content == "not I"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D14")
 async def test_cycle_ends_at_the_depth_limit(runtime: Runtime) -> None:
     """A delegates to B, B to A, and so on, down to three levels below the root."""
@@ -333,6 +335,7 @@ async def _times(client: AgentClient, child: str) -> tuple[datetime, datetime]:
     return described.start_time, described.close_time
 
 
+@pytest.mark.slow
 async def test_empty_batch_is_an_empty_list(runtime: Runtime) -> None:
     """There is no task, so nothing is started."""
     model = ScriptedModel(spawn(), says("done"))
@@ -343,6 +346,7 @@ async def test_empty_batch_is_an_empty_list(runtime: Runtime) -> None:
     assert report.children == ()
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("D7")
 @pytest.mark.parametrize("mode", ["cancel", "collect"])
 async def test_first_error_cancels_the_others_or_all_are_collected(
@@ -412,6 +416,7 @@ async def test_child_has_its_own_tools_then_those_of_its_parent(runtime: Runtime
     assert [result.content for result in results(models["writer"])] == ["the child's", "seen 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D10")
 async def test_inherited_tool_that_the_parent_may_not_use_is_not_offered_and_its_call_is_unknown(
     runtime: Runtime,
@@ -428,6 +433,7 @@ async def test_inherited_tool_that_the_parent_may_not_use_is_not_offered_and_its
     assert "There is no tool named 'look'" in results(models["writer"])[0].content
 
 
+@pytest.mark.slow
 async def test_tools_are_inherited_over_two_levels_or_not_at_all(runtime: Runtime) -> None:
     """With `inherit=False`, a delegate has only its own tools."""
     models = {
@@ -524,6 +530,7 @@ async def test_terminated_parent_leaves_no_child_running(runtime: Runtime) -> No
     assert [one.outcome for one in ended.value.report.children] == [None]
 
 
+@pytest.mark.slow
 async def test_terminated_child_is_told_to_its_parent_and_charged_with_what_it_reserved(
     runtime: Runtime,
 ) -> None:
@@ -548,6 +555,7 @@ async def test_terminated_child_is_told_to_its_parent_and_charged_with_what_it_r
     assert report.spent.tokens == child.spent.tokens + 300
 
 
+@pytest.mark.slow
 async def test_delegation_can_want_an_approval_and_its_child_keeps_what_the_task_wants(
     runtime: Runtime,
 ) -> None:
@@ -602,6 +610,7 @@ async def _existing(client: AgentClient, turn_id: str) -> Turn[Any]:
                 await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_child_whose_id_is_taken_gets_another(runtime: Runtime) -> None:
     """Another turn with that id is running, such as a child of an earlier run: it is not
     touched.

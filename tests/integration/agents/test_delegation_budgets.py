@@ -80,6 +80,7 @@ async def test_child_gets_a_fair_share_and_what_it_leaves_comes_back(runtime: Ru
     assert [branch.cost for branch in report.children] == [3]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B12")
 async def test_siblings_share_and_never_spend_the_same_money(runtime: Runtime) -> None:
     """Three at once and the turn itself get a quarter each."""
@@ -97,6 +98,7 @@ async def test_siblings_share_and_never_spend_the_same_money(runtime: Runtime) -
     assert report.cost == Decimal("7.5")
 
 
+@pytest.mark.slow
 async def test_named_budget_of_a_delegate_goes_before_the_share_and_its_own_within_it(
     runtime: Runtime,
 ) -> None:
@@ -158,6 +160,7 @@ async def test_spending_of_a_child_that_failed_is_counted(runtime: Runtime, how:
         )
 
 
+@pytest.mark.slow
 async def test_child_that_finishes_tells_that_it_is_its_last_answer(runtime: Runtime) -> None:
     """Its budget is spent, and its answer is not an error."""
     parent = ScriptedModel(

@@ -169,6 +169,7 @@ async def test_spawned_agents_are_side_by_side_and_each_says_how_it_ended(
     assert len(trace_ids(traces.spans)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O8")
 async def test_inherited_tool_has_its_span_in_the_turn_that_called_it(
     runtime: Runtime, traces: Traces

@@ -42,6 +42,7 @@ def agent(**fields: Any) -> Agent[Sum]:
 FINISHES = agent(on_exhausted="finish", budget=Budget(model_calls=2))
 
 
+@pytest.mark.slow
 async def test_last_answer_that_calls_instead_of_answering_is_no_answer(runtime: Runtime) -> None:
     """Its call does not run, there is no further request, and another turn can continue from
     there.
@@ -72,6 +73,7 @@ async def test_last_answer_that_calls_instead_of_answering_is_no_answer(runtime:
     )
 
 
+@pytest.mark.slow
 async def test_last_answer_with_a_call_beside_it_is_an_answer(runtime: Runtime) -> None:
     """The call does not run."""
     looked.clear()
@@ -89,6 +91,7 @@ async def test_last_answer_with_a_call_beside_it_is_an_answer(runtime: Runtime) 
     )
 
 
+@pytest.mark.slow
 async def test_guardrail_sees_the_instance(runtime: Runtime) -> None:
     """Like the caller; a refused answer is only in the messages of the report."""
     seen: list[object] = []

@@ -108,6 +108,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O20", "O23")
 async def test_tools_that_raise_are_logged_and_their_results_say_what_is_wrong(
     runtime: Runtime, caplog: pytest.LogCaptureFixture

@@ -166,6 +166,7 @@ async def test_other_agent_goes_on_in_the_same_turn(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D42")
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_calls_beside_a_handoff_do_not_run(runtime: Runtime, parallel: bool) -> None:
@@ -201,7 +202,7 @@ async def test_agent_that_only_says_that_it_hands_over_does_not(runtime: Runtime
     assert (report.output, report.last_agent) == ("I hand you over to billing.", "support")
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("D41")
 @pytest.mark.parametrize("keep", ["all", "last", "task"])
 async def test_what_the_other_agent_is_sent_is_declared(runtime: Runtime, keep: Any) -> None:
@@ -231,6 +232,7 @@ async def test_what_the_other_agent_is_sent_is_declared(runtime: Runtime, keep: 
     assert (left.steps if left else 0) == {"all": 0, "last": 2, "task": 3}[keep]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D51")
 async def test_thoughts_of_another_agent_are_not_sent(runtime: Runtime) -> None:
     """Although the model is the same: a provider checks that nothing before them has changed."""
@@ -319,6 +321,7 @@ async def test_turn_keeps_its_output_type_its_guardrails_and_its_observers(
     assert (seen.ends, other.steps) == (["billing"], [])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45")
 async def test_one_ledger_and_the_limits_of_the_turn(runtime: Runtime) -> None:
     """The budget counts both; the limits of the second agent are not used."""
@@ -343,6 +346,7 @@ async def test_one_ledger_and_the_limits_of_the_turn(runtime: Runtime) -> None:
     assert (status.budget, status.max_iterations) == (budget, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45")
 async def test_last_answer_of_a_spent_budget_is_the_other_agents(runtime: Runtime) -> None:
     """With `on_exhausted="finish"` of the first agent."""
@@ -359,6 +363,7 @@ async def test_last_answer_of_a_spent_budget_is_the_other_agents(runtime: Runtim
     assert models["billing"].requests[-1].tools == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45", "D50")
 async def test_handoff_in_the_last_iteration_is_resumed_by_the_other_agent(
     runtime: Runtime,
@@ -379,6 +384,7 @@ async def test_handoff_in_the_last_iteration_is_resumed_by_the_other_agent(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45")
 async def test_paused_turn_goes_on_with_the_other_agent(runtime: Runtime) -> None:
     """It waits for more iterations after the handoff, as the first agent says."""
@@ -437,6 +443,7 @@ async def test_fork_and_resume_keep_the_rules_of_the_agent_that_was_started(
     assert (chosen.agent, chosen.output, len(chosen.steps)) == ("billing", secret, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D47")
 async def test_skill_of_the_other_agent_is_read_by_another_worker(perdure_server: str) -> None:
     """It finds the pins in history, those of the agent that has the turn."""
@@ -516,6 +523,7 @@ def by_agent(**scripts: ScriptedModel) -> FunctionModel:
     return FunctionModel(reply)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D44", "D49", "D52")
 async def test_agent_that_a_deploy_removed_is_an_error_for_the_model(perdure_server: str) -> None:
     """The turn goes on with its agent. A new turn is refused, with both names."""
@@ -540,6 +548,7 @@ async def test_agent_that_a_deploy_removed_is_an_error_for_the_model(perdure_ser
     assert "agent support hands over to 'billing', which this worker does not know" in error.message
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D49")
 async def test_policy_denies_a_handoff_and_that_of_the_other_agent_decides_then(
     runtime: Runtime,
@@ -567,6 +576,7 @@ async def test_policy_denies_a_handoff_and_that_of_the_other_agent_decides_then(
     assert report.last_agent == "billing"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D45")
 async def test_allowed_tools_of_the_task_hold_for_the_other_agent(runtime: Runtime) -> None:
     """It is offered only those of its tools, and a call of another ends the turn."""
@@ -583,6 +593,7 @@ async def test_allowed_tools_of_the_task_hold_for_the_other_agent(runtime: Runti
     assert [item.name for item in models["billing"].requests[0].tools] == ["look"]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("D54")
 @pytest.mark.parametrize("protocol", ["react_text", "json"])
 async def test_agents_with_other_protocols_hand_over(runtime: Runtime, protocol: Any) -> None:
@@ -764,6 +775,7 @@ async def test_deadline_during_a_handoff_ends_the_turn(runtime: Runtime) -> None
     assert error.report.last_agent == "support"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D46")
 async def test_cancel_during_a_handoff_ends_the_turn(runtime: Runtime) -> None:
     """The call has a result, and the turn its agent of before."""
@@ -823,6 +835,7 @@ async def test_conversation_that_is_too_long_for_the_other_agent_is_shortened(
     assert left.results > 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D48")
 async def test_spans_name_the_agent_that_asks(runtime: Runtime) -> None:
     """The turn's span is that of the agent that it was started with."""

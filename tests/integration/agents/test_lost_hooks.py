@@ -4,6 +4,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from perdure import Agent, InputGuardrail, Middleware, Outcome, errors, limits, tool
 from perdure.agents.observers import Observer
 from perdure.testing import ScriptedModel, call, calls, says
@@ -47,6 +49,7 @@ class Stuck(Middleware, Observer):
         await asyncio.sleep(60)
 
 
+@pytest.mark.slow
 async def test_middleware_whose_worker_is_lost_is_called_again(perdure_server: str) -> None:
     """The next worker calls its own, and the turn continues."""
     stuck, notes = Stuck(), list[str]()
@@ -60,6 +63,7 @@ async def test_middleware_whose_worker_is_lost_is_called_again(perdure_server: s
     assert (report.outcome, notes) == (Outcome.COMPLETED, ["a before go"])
 
 
+@pytest.mark.slow
 async def test_guardrail_whose_worker_is_lost_each_time_is_not_passed(perdure_server: str) -> None:
     """The turn fails, and no model is called: without the check nothing passes."""
     model = ScriptedModel(says("done"))
@@ -80,6 +84,7 @@ async def test_guardrail_whose_worker_is_lost_each_time_is_not_passed(perdure_se
     assert model.call_count == 0
 
 
+@pytest.mark.slow
 async def test_observers_whose_worker_is_lost_are_told_again(perdure_server: str) -> None:
     """The next worker passes on the pending event, and then the rest."""
     stuck, watching = Stuck(), Watching()

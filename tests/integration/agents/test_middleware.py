@@ -58,6 +58,7 @@ async def test_first_in_the_list_is_the_outermost(runtime: Runtime) -> None:
     assert notes == ["a before go", "b before go", "b after done, 2 steps", "a after done, 2 steps"]
 
 
+@pytest.mark.slow
 async def test_after_is_not_called_on_a_failed_turn(runtime: Runtime) -> None:
     """There is no answer to check."""
     notes: list[str] = []
@@ -240,6 +241,7 @@ class Returns(Middleware):
         return report.model_copy(update={"output": "polite"})
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("G25")
 @pytest.mark.parametrize(
     ("moment", "method", "said"),
@@ -276,6 +278,7 @@ async def test_middleware_that_fails_is_typed(runtime: Runtime) -> None:
             await client.run("looker", "go")
 
 
+@pytest.mark.slow
 async def test_timeout_ends_the_turn_with_what_was_done(runtime: Runtime) -> None:
     """The call in flight is cancelled, and earlier steps are kept."""
     model = ScriptedModel(calls(call("look")), says("late", delay=timedelta(seconds=30)))
@@ -371,6 +374,7 @@ async def test_logger_writes_error_and_duration_however_the_turn_goes_out(
     assert (out["error"], out["duration_ms"] >= 0, out["steps"]) == (error, True, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O6")
 async def test_observer_that_raises_no_exception_takes_nothing_from_those_behind_it(
     runtime: Runtime,
@@ -391,6 +395,7 @@ async def test_observer_that_raises_no_exception_takes_nothing_from_those_behind
     assert good.notes == ["step 1: []", "behind completed after 1 steps"]
 
 
+@pytest.mark.slow
 async def test_logger_writes_a_line_when_a_failed_turn_goes_out(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -418,6 +423,7 @@ async def test_logger_writes_a_line_when_a_failed_turn_goes_out(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E140")
 async def test_observers_hear_of_a_failed_end(runtime: Runtime) -> None:
     """With the work before it."""

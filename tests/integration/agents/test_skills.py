@@ -108,6 +108,7 @@ async def test_skills_join_the_prompt_and_their_tools_run(runtime: Runtime, tmp_
     assert [name for name in scheduled if name][2:-1] == ["add", *["load_skill"] * 5]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("S7", "S8")
 async def test_folder_that_changes_changes_the_next_turn_and_not_a_running_one(
     runtime: Runtime, tmp_path: Path
@@ -226,6 +227,7 @@ async def test_another_process_reads_only_what_the_turn_was_pinned_to(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T4", "S5")
 async def test_agent_whose_skills_do_not_fit_fails_the_turn_before_the_model_is_asked(
     runtime: Runtime, tmp_path: Path
@@ -340,6 +342,7 @@ async def test_agent_that_grew_offers_more_to_the_next_turn_and_not_to_a_running
     assert model.requests[-1].system.endswith("\n- rules: Rules\n\nSum up.")
 
 
+@pytest.mark.slow
 async def test_load_skill_is_a_tool_that_a_turn_may_forbid(runtime: Runtime) -> None:
     """Then the prompt does not mention skills on demand, and a call ends the turn."""
     agent = Agent(

@@ -54,6 +54,7 @@ def freed_by_the_loop() -> threading.Event:
     return free
 
 
+@pytest.mark.slow
 async def test_policy_check_and_observer_may_block(runtime: Runtime) -> None:
     """They run in threads, where they wait for the worker's loop."""
     free = freed_by_the_loop()
@@ -83,6 +84,7 @@ async def test_policy_check_and_observer_may_block(runtime: Runtime) -> None:
     assert seen == [True, 1, 2, True]
 
 
+@pytest.mark.slow
 async def test_factory_may_block_and_is_called_once_for_a_turn(runtime: Runtime) -> None:
     """Even if several of its tools need the agent at the same moment."""
     free = freed_by_the_loop()
@@ -102,6 +104,7 @@ async def test_factory_may_block_and_is_called_once_for_a_turn(runtime: Runtime)
     assert made == ["made-once"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O6")
 async def test_observer_that_is_written_wrongly_hurts_no_other(runtime: Runtime) -> None:
     """One without an argument, one that is not async, one that cancels itself: each is logged, and

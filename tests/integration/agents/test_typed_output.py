@@ -104,6 +104,7 @@ async def test_agent_value_gives_an_instance_of_its_type(runtime: Runtime) -> No
     assert [request.response_schema for request in model.requests] == [schema, schema]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X4")
 async def test_name_alone_gives_json_values_and_with_a_type_an_instance(runtime: Runtime) -> None:
     """For one turn: plain JSON by its name, an instance by name and type, text if text is
@@ -117,6 +118,7 @@ async def test_name_alone_gives_json_values_and_with_a_type_an_instance(runtime:
     assert (by_name.output, typed.output, text.output) == (json.loads(WRITTEN), INVOICE, WRITTEN)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X4")
 async def test_caller_names_the_type_of_an_agent_that_has_none(runtime: Runtime) -> None:
     """A list at the root: the schema of the request is an object, and the value is taken out
@@ -213,6 +215,7 @@ async def test_answer_that_breaks_the_schema_is_sent_back_with_the_reason(run: R
     assert json.dumps(model.requests[0].response_schema) in prose.text
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X2", "X3")
 async def test_third_wrong_answer_in_a_row_is_an_error_that_names_the_model(run: Run) -> None:
     """After two objections: OutputInvalidError with the report, which has the unchanged text."""
@@ -242,6 +245,7 @@ async def test_fenced_answer_is_read(run: Run) -> None:
     assert (report.output, report.model_calls) == (INVOICE, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X2")
 async def test_empty_answer_is_an_error_of_the_model(run: Run) -> None:
     """It is retried once, like any empty answer, and the error names the model."""
@@ -251,6 +255,7 @@ async def test_empty_answer_is_an_error_of_the_model(run: Run) -> None:
         await run(model, output=Invoice)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X3")
 async def test_asking_again_is_within_the_iterations_and_the_budget(run: Run) -> None:
     """Each wrong answer is a step of the turn, and is charged."""
@@ -264,6 +269,7 @@ async def test_asking_again_is_within_the_iterations_and_the_budget(run: Run) ->
     assert caught.value.report.model_calls == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L7")
 async def test_answer_that_was_cut_off_is_an_error_at_once(run: Run) -> None:
     """It cannot be read, and another one would be truncated as well: one request, and the
@@ -286,6 +292,7 @@ async def test_answer_that_was_cut_off_after_its_end_is_read(run: Run) -> None:
     assert (report.outcome, report.risk, report.output) == (Outcome.TRUNCATED, "truncated", INVOICE)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X3")
 async def test_last_answer_of_a_spent_budget_is_held_to_the_type(runtime: Runtime) -> None:
     """An agent with the policy `finish` may answer in its type; otherwise no further request is
@@ -307,6 +314,7 @@ async def test_last_answer_of_a_spent_budget_is_held_to_the_type(runtime: Runtim
     model.assert_finished()
 
 
+@pytest.mark.slow
 async def test_calls_that_were_not_run_are_paired_when_the_model_is_asked_again(run: Run) -> None:
     """If a stop sequence ends an answer after a call, the objection is the call's result."""
     model = ScriptedModel(
@@ -324,6 +332,7 @@ async def test_calls_that_were_not_run_are_paired_when_the_model_is_asked_again(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "wrong", "right"),
     [
@@ -355,6 +364,7 @@ async def test_every_protocol_has_typed_answers(
     assert all("What somebody owes." in request.system for request in model.requests)
 
 
+@pytest.mark.slow
 async def test_type_that_a_deploy_has_changed_binds_the_next_turn_only(runtime: Runtime) -> None:
     """The type changes between two answers of a running turn, which keeps the one that it is pinned
     to.
@@ -395,6 +405,7 @@ async def test_validator_with_a_bug_is_told_like_any_other_reason(run: Run) -> N
     assert (report.output, report.model_calls) == (Broken(word="known"), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X1")
 async def test_recursive_type_of_a_caller_is_refused_before_the_turn_and_in_it(
     runtime: Runtime,
@@ -471,6 +482,7 @@ async def test_answer_that_the_workers_schema_takes_and_the_callers_type_does_no
     assert (report.outcome, report.last_text) == (Outcome.COMPLETED, WRONG)
 
 
+@pytest.mark.slow
 async def test_agents_of_a_factory_have_types_too(runtime: Runtime) -> None:
     """The factory's type holds the answer, validators included."""
 
@@ -512,6 +524,7 @@ async def test_generate_returns_an_instance_of_a_type(runtime: Runtime) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_generate_by_a_model_that_nobody_knows_is_typed(runtime: Runtime) -> None:
     """An alias of the worker is a model, too, and the scripted model handles it; without one the
     error lists the known models.
@@ -540,6 +553,7 @@ async def test_generate_is_paid_from_its_budget(runtime: Runtime) -> None:
     assert caught.value.report.agent == "perdure.generate"
 
 
+@pytest.mark.slow
 async def test_failed_attempts_between_wrong_answers_do_not_count_as_answers(run: Run) -> None:
     """The limit counts answers: a model that was unavailable for a moment has not answered."""
     model = ScriptedModel("one", fails(errors.LLMUnavailableError("away")), "two", WRITTEN)
@@ -599,7 +613,7 @@ LARGE = {
 }
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("C1")
 @pytest.mark.parametrize("schema", LARGE.values(), ids=LARGE.keys())
 async def test_start_with_an_enormous_schema_ends_typed_in_its_first_workflow_task(
@@ -648,7 +662,7 @@ ALL_OF = {
     [(IN_ITSELF, 8, DEEP), (ALL_OF, 1, '{"x": 1}')],
     ids=["depth", "references that double"],
 )
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_answer_that_cannot_be_checked_ends_its_turn_and_no_other(
     runtime: Runtime, schema: dict[str, Any], turns: int, answer: str
 ) -> None:

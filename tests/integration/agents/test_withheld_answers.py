@@ -97,6 +97,7 @@ async def test_refused_answer_is_withheld_from_its_session_and_the_next_model(
     assert [one for one in map(str, shown) if "hunter2" in one] == []
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("G36")
 @pytest.mark.parametrize("way", EARLY)
 async def test_answer_that_is_not_the_last_is_withheld(runtime: Runtime, way: str) -> None:
@@ -146,6 +147,7 @@ async def test_fork_has_a_mark_for_an_answer_that_is_not_the_last(
     assert [one for one in map(str, [forked, *model.requests[2:]]) if "hunter2" in one] == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G37")
 async def test_error_of_a_guarded_agent_quotes_nothing(runtime: Runtime) -> None:
     """Not the words of a model that declines, nor what does not fit the type of a caller: the
@@ -217,6 +219,7 @@ async def test_error_of_what_looks_at_an_answer_does_not_quote_the_answer(
     assert "hunter2" not in str([failed.message, failed.context, failed.report])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G37")
 async def test_error_of_an_agent_without_checks_quotes_the_answer(runtime: Runtime) -> None:
     model = ScriptedModel(says("I may not.", stop=StopReason.REFUSED), WRONG, WRONG, WRONG)
@@ -284,6 +287,7 @@ async def test_fork_of_an_accepted_answer_has_the_answer(runtime: Runtime) -> No
     assert answers(forked.messages) == ["It is blue.", "Yes."]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G23")
 async def test_resumed_turn_of_an_agent_without_checks_withholds_nothing(runtime: Runtime) -> None:
     """Nor does its input ask for it: a worker of an earlier release would withhold the answers."""

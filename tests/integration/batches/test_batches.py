@@ -358,6 +358,7 @@ async def test_failure_stops_a_batch_and_the_rest_is_run_again(runtime: Runtime)
     assert unchanged == status
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E78", "E167")
 async def test_budget_is_added_to_a_batch_that_runs(runtime: Runtime) -> None:
     """It is spent by the turns that would not have been started."""
@@ -392,6 +393,7 @@ async def test_budget_is_added_to_a_batch_that_runs(runtime: Runtime) -> None:
     assert status.left.usd == 100 - status.cost
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E167")
 async def test_budget_is_not_added_to_a_batch_without_a_limit(runtime: Runtime) -> None:
     """It may spend anything already."""
@@ -686,6 +688,7 @@ async def test_task_whose_id_another_workflow_has_is_failed(runtime: Runtime) ->
     assert "a turn of its id is running" in results["1"].error.message
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E144")
 async def test_cancel_does_not_reach_the_turn_of_another_caller(perdure_server: str) -> None:
     """It has the id of a task, and the part is cancelled before it knows whose turn that is."""
@@ -711,6 +714,7 @@ async def test_cancel_does_not_reach_the_turn_of_another_caller(perdure_server: 
     assert report.output == "done: other"
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("Y53")
 @pytest.mark.parametrize("kind", [BATCH, BATCH_PART])
 async def test_input_that_is_no_batch_fails_typed(runtime: Runtime, kind: str) -> None:
@@ -770,6 +774,7 @@ class Verdict(BaseModel):
     spam: bool
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E76")
 async def test_answers_have_the_requested_type(runtime: Runtime) -> None:
     """Tasks may come from an async iterable; an answer that does not fit has an error."""
@@ -830,6 +835,7 @@ async def test_failed_task_has_no_output_and_its_cost_is_that_of_all_rounds(
     assert [found["2"].cost for found in after] == [300 * TOKEN, 300 * TOKEN]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P15")
 async def test_batch_is_encrypted(perdure_runtime: Any, perdure_server: str) -> None:
     """No task, answer or reason can be read on the server; a client without the key says so."""

@@ -42,6 +42,7 @@ def updates_in(events: Iterable[HistoryEvent]) -> int:
     return sum(event.HasField(kind) for event in events for kind in LEAVES_A_TRACE)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_answer_says_what_is_left_then(runtime: Runtime) -> None:
     """For every limit; also with the id alone."""
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
@@ -61,6 +62,7 @@ async def test_answer_says_what_is_left_then(runtime: Runtime) -> None:
     assert money_left(model.requests[1]) == Decimal("4.1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
@@ -93,6 +95,7 @@ ONE_EACH: list[Any] = [
 GARBAGE: list[list[Any]] = [*([given] for given in ONE_EACH), [], [{"usd": "1"}, {"usd": "2"}]]
 
 
+@pytest.mark.slow
 async def test_garbage_from_another_client_is_refused_typed(runtime: Runtime) -> None:
     """Temporal's own client can send anything: nothing of it enters history, and the turn
     continues.
@@ -119,6 +122,7 @@ async def test_garbage_from_another_client_is_refused_typed(runtime: Runtime) ->
     assert (report.output, report.cost) == ("done", Decimal(1))
 
 
+@pytest.mark.slow
 async def test_turn_without_a_budget_cannot_be_given_one(runtime: Runtime) -> None:
     """It has no limits."""
     model = Held("done")
@@ -133,6 +137,7 @@ async def test_turn_without_a_budget_cannot_be_given_one(runtime: Runtime) -> No
     assert report.output == "done"
 
 
+@pytest.mark.slow
 async def test_turn_that_is_over_takes_nothing(runtime: Runtime) -> None:
     """Neither a completed turn, nor one that is over budget, nor an unknown one."""
     models = {
@@ -152,6 +157,7 @@ async def test_turn_that_is_over_takes_nothing(runtime: Runtime) -> None:
 # --- before a worker has the turn
 
 
+@pytest.mark.slow
 async def test_budget_of_the_agent_can_be_added_to(runtime: Runtime) -> None:
     """The turn was started without a budget."""
     model = ScriptedModel(calls(call("look"), usage=usage(900)), says("done", usage=usage(100)))
@@ -164,6 +170,7 @@ async def test_budget_of_the_agent_can_be_added_to(runtime: Runtime) -> None:
     assert left.usd == Decimal("3.6")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "started_with"),
     [(spender(), Budget(usd="2")), (spender(budget=Budget(usd="2")), None)],
@@ -187,6 +194,7 @@ async def test_budget_can_be_added_to_before_a_worker_has_the_turn(
     assert money_left(model.requests[0]) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent", "reason"),
     [("spender", "no limit of tokens"), ("nobody", r"is over \(failed\)")],

@@ -150,6 +150,7 @@ async def test_call_that_is_cancelled_is_charged(runtime: Runtime) -> None:
     assert at_most(model.requests[0]) <= report.spent.usd <= 5
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B8")
 async def test_every_attempt_that_is_lost_with_its_worker_is_charged(perdure_server: str) -> None:
     """Two workers are stopped during the model call; nothing is left for a third attempt, so it is
@@ -176,6 +177,7 @@ async def test_every_attempt_that_is_lost_with_its_worker_is_charged(perdure_ser
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B11")
 async def test_tool_call_that_is_repeated_counts_again(perdure_server: str) -> None:
     """The first attempt is lost with its worker, so the limit of two leaves no second call."""
@@ -249,6 +251,7 @@ async def test_usage_that_cannot_be_true_never_counts_as_nothing(runtime: Runtim
         )
 
 
+@pytest.mark.slow
 async def test_usage_that_is_absurd_costs_the_reservation_and_ends_the_turn(
     runtime: Runtime,
 ) -> None:
@@ -269,7 +272,7 @@ async def test_usage_that_is_absurd_costs_the_reservation_and_ends_the_turn(
 @pytest.mark.accepts("B15")
 @pytest.mark.parametrize("policy", ["fail", "finish", "pause"])
 @pytest.mark.parametrize("budget", [Budget(usd="5"), Budget(tokens=5_000)], ids=["money", "tokens"])
-@pytest.mark.table(3)
+@pytest.mark.table(1)
 async def test_bill_above_its_reservation_is_booked_whole_and_ends_the_turn(
     runtime: Runtime, policy: str, budget: Budget
 ) -> None:
@@ -304,6 +307,7 @@ async def test_step_says_that_its_bill_was_too_high(runtime: Runtime) -> None:
     assert [step.overrun for step in report.steps] == [True]
 
 
+@pytest.mark.slow
 async def test_bill_without_a_budget_is_never_too_high(runtime: Runtime) -> None:
     """There is no limit that it could exceed."""
     model = ScriptedModel(calls(call("look"), usage=usage(100_000)), says("done", usage=usage(100)))

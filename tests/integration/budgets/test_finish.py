@@ -101,6 +101,7 @@ async def test_last_answer_is_kept_from_the_beginning(runtime: Runtime) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B9", "B11")
 async def test_calls_that_were_not_run_are_said_to_be_so(runtime: Runtime) -> None:
     """One of three calls is paid for: the last request has a result for each."""
@@ -179,6 +180,7 @@ async def test_transcript_is_shortened_until_the_last_answer_is_paid_for(
 # --- a last answer that fails
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B9", "L19")
 async def test_last_answer_that_asks_for_tools_gets_none(runtime: Runtime) -> None:
     """Its text is the output; its messages can be continued."""
@@ -202,6 +204,7 @@ async def test_last_answer_that_asks_for_tools_gets_none(runtime: Runtime) -> No
     assert [result.is_error for result in closed.results] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B9", "B8")
 async def test_last_answer_that_was_lost_with_its_worker_is_asked_for_again(
     perdure_server: str,

@@ -121,6 +121,7 @@ def all_of_it(text: str = "") -> Any:
     return reply
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B3")
 async def test_call_that_spends_the_last_cent_is_the_last(runtime: Runtime) -> None:
     """The final answer is returned; after a tool call there is no further request, and the result
@@ -146,6 +147,7 @@ async def test_call_that_spends_the_last_cent_is_the_last(runtime: Runtime) -> N
     assert {model.call_count for model in models.values()} == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B14")
 async def test_ten_calls_of_ten_cents_spend_a_dollar(runtime: Runtime) -> None:
     """Exactly, and the rest after each call is exact."""
@@ -179,6 +181,7 @@ async def test_float_from_another_client_ends_the_turn_typed(runtime: Runtime) -
 # --- the limit of an answer
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B7")
 @pytest.mark.parametrize("asked", [None, 100_000])
 async def test_no_call_can_cost_more_than_is_left(runtime: Runtime, asked: int | None) -> None:
@@ -197,6 +200,7 @@ async def test_no_call_can_cost_more_than_is_left(runtime: Runtime, asked: int |
     assert lengths == sorted(set(lengths), reverse=True)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B7")
 async def test_limit_that_is_paid_for_stays(runtime: Runtime) -> None:
     """The agent's own limit or the default; tokens limit like money."""
@@ -255,6 +259,7 @@ async def test_unknown_price_is_refused_before_the_call(runtime: Runtime) -> Non
     )
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("B6")
 @pytest.mark.parametrize(
     ("price", "cost"),
@@ -283,6 +288,7 @@ async def test_price_of_a_model_matters_only_to_money(runtime: Runtime) -> None:
 # --- the other limits
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("B11")
 @pytest.mark.parametrize(
     ("budget", "replies", "spent"),
@@ -338,6 +344,7 @@ async def test_limit_ends_the_turn_with_what_was_done(
     assert model.call_count == spent["model_calls"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B11")
 async def test_answer_in_the_last_call_that_is_allowed_succeeds(runtime: Runtime) -> None:
     """Model calls and tool calls down to none."""
@@ -363,6 +370,7 @@ async def test_cache_reads_are_counted_apart_and_cost_their_own_rate(runtime: Ru
     assert (report.cost, report.spent.tokens) == (Decimal("0.45"), 900)
 
 
+@pytest.mark.slow
 async def test_turns_with_budgets_run_side_by_side(runtime: Runtime) -> None:
     """The spending of one does not reduce another's budget."""
     models = {

@@ -71,6 +71,7 @@ async def test_turn_without_money_waits_and_goes_on_when_some_is_added(runtime: 
     assert [money_left(request) for request in model.requests] == [Decimal("2.5"), Decimal("3.6")]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B10")
 async def test_wait_is_shown_while_it_lasts(runtime: Runtime) -> None:
     """In the list of turns and in Temporal's memo; afterwards both are cleared."""
@@ -88,6 +89,7 @@ async def test_wait_is_shown_while_it_lasts(runtime: Runtime) -> None:
     assert "perdure_waits_for" not in memo
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B10")
 async def test_too_little_pauses_again(runtime: Runtime) -> None:
     """Until it is enough; two additions at once count twice."""
@@ -105,6 +107,7 @@ async def test_too_little_pauses_again(runtime: Runtime) -> None:
     assert (report.outcome, report.cost) == (Outcome.COMPLETED, Decimal("1"))
 
 
+@pytest.mark.slow
 async def test_budget_that_is_added_in_time_spares_the_wait(runtime: Runtime) -> None:
     """More money arrives while a tool runs, and the turn never waits."""
     turn: Turn
@@ -163,6 +166,7 @@ async def test_every_limit_can_be_waited_for(
     assert [result.content for result in report.steps[0].results] == ["seen 1", "seen 2", "seen 3"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B10")
 async def test_turn_that_waits_needs_no_worker(perdure_server: str) -> None:
     """Its worker is stopped; the budget is increased without one, and another worker continues."""
@@ -181,6 +185,7 @@ async def test_turn_that_waits_needs_no_worker(perdure_server: str) -> None:
     assert (report.output, report.cost, model.call_count) == ("done", Decimal("1"), 2)
 
 
+@pytest.mark.slow
 async def test_turn_that_waits_can_be_cancelled(runtime: Runtime) -> None:
     """Its cost is what it has spent, and it no longer waits."""
     async with runtime(PAUSES, model=two_steps()) as client:
@@ -256,6 +261,7 @@ async def test_turns_whose_time_is_up_wait_for_more_of_it(runtime: Runtime) -> N
     assert [result.content for result in of_in_time.steps[0].results] == ["worked"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("B10", "O12")
 async def test_days_of_waiting_do_not_count() -> None:
     """After three days of waiting for money and five for time, the turn has its earlier time plus

@@ -50,6 +50,7 @@ def is_answered_from(report: AgentReport, turn: str, step: int = 1) -> bool:
     return outcome is ToolOutcome.DONE and content.startswith(start)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T51")
 async def test_fork_knows_what_was_done_after_its_point(runtime: Runtime, bank: Bank) -> None:
     """A fork from before the payment does not pay again."""
@@ -64,6 +65,7 @@ async def test_fork_knows_what_was_done_after_its_point(runtime: Runtime, bank: 
     assert is_answered_from(report, turn.id)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T51")
 async def test_fork_of_a_fork_has_the_keys_of_the_first_turn(runtime: Runtime, bank: Bank) -> None:
     """And it knows what both have done."""
@@ -79,6 +81,7 @@ async def test_fork_of_a_fork_has_the_keys_of_the_first_turn(runtime: Runtime, b
     assert bank.ledger[0] == bank.ledger[1]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T51")
 async def test_fork_of_a_running_turn_looks_up_the_call_that_runs(
     runtime: Runtime, bank: Bank
@@ -106,6 +109,7 @@ async def test_fork_of_a_running_turn_looks_up_the_call_that_runs(
     assert results(fork)[0][0] is ToolOutcome.VERIFIED
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T51")
 async def test_resumed_turn_looks_up_what_a_cancel_has_cut_off(
     runtime: Runtime, bank: Bank
@@ -154,6 +158,7 @@ async def test_next_turn_of_a_session_knows_what_the_turn_before_has_done(
     assert is_answered_from(in_fork, first.turn_id)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T51")
 async def test_effect_of_one_turn_only_is_brought_about_again_in_the_next(
     runtime: Runtime, bank: Bank
@@ -168,6 +173,7 @@ async def test_effect_of_one_turn_only_is_brought_about_again_in_the_next(
     assert len({key for *_, key in bank.ledger}) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T51")
 async def test_account_has_the_same_keys_in_all_turns(runtime: Runtime, bank: Bank) -> None:
     """The service recognizes them; the turns do not know of each other."""
@@ -180,6 +186,7 @@ async def test_account_has_the_same_keys_in_all_turns(runtime: Runtime, bank: Ba
     assert len({key for *_, key in bank.ledger}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T51")
 async def test_delegates_and_their_parent_know_what_the_others_have_done(
     runtime: Runtime, bank: Bank
@@ -260,6 +267,7 @@ async def test_run_whose_earlier_runs_are_gone_pays(runtime: Runtime, bank: Bank
     assert results(report)[-1] == (ToolOutcome.DONE, "paid i-1")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T51")
 async def test_turn_that_is_reset_does_not_pay_again(runtime: Runtime, bank: Bank) -> None:
     """Reset to before its first model call; the worker reads what the run before has done."""

@@ -105,6 +105,7 @@ async def test_both_need_no_second_call_of_the_model(runtime: Runtime) -> None:
     assert {(one.did, one.claim) for one in episodes} == {("once", Claim.DONE)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configuration", [NO_KEY, CALL_KEY], ids=lambda one: one.name)
 async def test_a_second_payment_is_seen(runtime: Runtime, configuration: Configuration) -> None:
     """It would otherwise be no proof that there is none. A key of the call does not prevent it."""

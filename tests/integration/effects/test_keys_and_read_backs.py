@@ -48,6 +48,7 @@ async def test_second_call_with_the_same_effect_is_answered_from_the_record(
     assert all(len(key) == 32 for key in keys)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T46")
 @pytest.mark.parametrize("parallel", [True, False])
 async def test_two_calls_of_one_answer_with_the_same_effect_run_once(
@@ -63,6 +64,7 @@ async def test_two_calls_of_one_answer_with_the_same_effect_run_once(
     assert results(report)[1][1].startswith("Done before, in step 1")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T46")
 async def test_effect_that_may_recur_runs_again_with_the_same_key(run: Run, bank: Bank) -> None:
     """The service may recognize it."""
@@ -107,6 +109,7 @@ async def test_lost_call_is_looked_up_and_found(run: Run, bank: Bank) -> None:
     assert len(bank.ledger) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T47")
 async def test_call_that_has_not_taken_effect_is_made_again_if_it_may_be(
     run: Run, bank: Bank
@@ -121,6 +124,7 @@ async def test_call_that_has_not_taken_effect_is_made_again_if_it_may_be(
     assert (len(bank.ledger), bank.reads, bank.attempts) == (1, 1, [1, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T47")
 async def test_call_that_may_not_be_repeated_is_said_to_be_without_effect(
     run: Run, bank: Bank
@@ -137,6 +141,7 @@ async def test_call_that_may_not_be_repeated_is_said_to_be_without_effect(
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T47")
 async def test_read_back_is_repeated_while_the_service_is_away(run: Run, bank: Bank) -> None:
     """History has one activity for all attempts."""
@@ -148,6 +153,7 @@ async def test_read_back_is_repeated_while_the_service_is_away(run: Run, bank: B
     assert bank.reads == 3
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T47")
 async def test_effect_that_appears_late_is_found_after_the_time_to_settle(
     run: Run, bank: Bank
@@ -191,6 +197,7 @@ async def test_second_call_after_an_unknown_one_is_looked_up_first(run: Run, ban
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T48")
 async def test_second_call_after_an_unknown_one_is_not_made_without_a_read_back(
     run: Run, bank: Bank
@@ -206,6 +213,7 @@ async def test_second_call_after_an_unknown_one_is_not_made_without_a_read_back(
     assert [call.step for call in report.unsettled] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T48")
 async def test_second_call_reaches_a_service_that_recognizes_its_key(run: Run, bank: Bank) -> None:
     """The tool says so with `idempotent=True`. What it returns settles the first call."""
@@ -218,6 +226,7 @@ async def test_second_call_reaches_a_service_that_recognizes_its_key(run: Run, b
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T64")
 async def test_service_that_recognizes_the_key_is_asked_again(run: Run, bank: Bank) -> None:
     """The model does not hear of the lost answer, and the payment is made once."""
@@ -230,6 +239,7 @@ async def test_service_that_recognizes_the_key_is_asked_again(run: Run, bank: Ba
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T64")
 async def test_service_is_asked_again_after_the_time_of_the_tool_is_up(run: Run) -> None:
     """Temporal stops the call; the second one has the same key."""
@@ -249,6 +259,7 @@ async def test_service_is_asked_again_after_the_time_of_the_tool_is_up(run: Run)
     assert results(report) == [(ToolOutcome.DONE, "paid i-1")]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T64")
 @pytest.mark.parametrize("options", [{}, {"effect": None, "idempotent": True}], ids=["once", "key"])
 async def test_call_without_such_a_key_is_not_made_again(
@@ -275,6 +286,7 @@ async def test_turn_fails_if_its_tool_says_so(run: Run, bank: Bank) -> None:
     assert [unsettled.tool for unsettled in got.value.report.unsettled] == ["pay"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T46")
 async def test_failing_effect_function_keeps_the_call_from_running(run: Run, bank: Bank) -> None:
     """Without a key, nothing would protect the effect."""
@@ -305,7 +317,7 @@ async def test_call_without_a_fault_has_no_further_event(runtime: Runtime, bank:
 
 @pytest.mark.accepts("T50")
 @pytest.mark.parametrize("settlement", ["done", "absent", "again", None])
-@pytest.mark.table(4)
+@pytest.mark.slow
 async def test_person_says_what_became_of_a_call(
     runtime: Runtime, bank: Bank, settlement: Settlement | None
 ) -> None:
@@ -349,6 +361,7 @@ async def pending_of(turn: Turn[Any]) -> PendingApproval:
     return pending[0]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T46", "T47")
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_code_about_an_effect_cannot_end_the_worker(

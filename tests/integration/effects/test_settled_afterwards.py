@@ -97,7 +97,7 @@ async def test_next_turn_of_a_session_follows_what_was_said_after_the_end(
     ("settlement", "made"), [("done", 1), ("absent", 2)], ids=["done", "absent"]
 )
 @pytest.mark.parametrize("kind", ["mail", "verify", "service-key"])
-@pytest.mark.table(3)
+@pytest.mark.slow
 async def test_fork_follows_what_was_said(
     runtime: Runtime, settlement: Settlement, made: int, kind: str
 ) -> None:
@@ -127,6 +127,7 @@ async def test_fork_follows_what_was_said(
         assert results(report)[-1] == (ToolOutcome.DONE, "paid i-1")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T57")
 async def test_resumed_turn_follows_what_was_said_of_a_call_that_a_cancel_cut_off(
     runtime: Runtime, bank: Bank
@@ -162,6 +163,7 @@ async def test_resumed_turn_follows_what_was_said_of_a_call_that_a_cancel_cut_of
     assert len(bank.ledger) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T57")
 @pytest.mark.parametrize(
     ("settlement", "made"), [("done", 1), ("absent", 2)], ids=["done", "absent"]
@@ -189,6 +191,7 @@ async def test_running_turn_follows_what_was_said_when_it_had_gone_on(
     assert is_answered(report, "payment 4711" if settlement == "done" else "paid i-1", place)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T57")
 async def test_effect_that_may_recur_is_brought_about_again_once_it_is_known(
     runtime: Runtime, bank: Bank
@@ -208,6 +211,7 @@ async def test_effect_that_may_recur_is_brought_about_again_once_it_is_known(
     assert len(bank.ledger) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T57")
 async def test_call_of_a_delegate_is_settled_at_its_own_turn(runtime: Runtime, bank: Bank) -> None:
     """The parent follows it, and counts it no more."""
@@ -238,6 +242,7 @@ async def test_call_of_a_delegate_is_settled_at_its_own_turn(runtime: Runtime, b
     assert (len(bank.ledger), counted) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T57")
 async def test_status_leaves_out_the_settled_call_of_a_delegate(
     runtime: Runtime, bank: Bank
@@ -341,6 +346,7 @@ async def test_what_cannot_be_settled_is_refused(runtime: Runtime, bank: Bank) -
     assert after.unsettled == (lost,)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T58")
 async def test_call_that_a_later_call_has_settled_needs_nobody(
     runtime: Runtime, bank: Bank
@@ -364,6 +370,7 @@ async def test_call_that_a_later_call_has_settled_needs_nobody(
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T58")
 async def test_what_was_said_before_a_reset_is_about_the_call_before_it(
     runtime: Runtime, bank: Bank
@@ -391,6 +398,7 @@ async def test_what_was_said_before_a_reset_is_about_the_call_before_it(
     assert len(bank.ledger) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T58")
 async def test_turn_that_is_reset_follows_what_was_said_before(
     runtime: Runtime, bank: Bank
@@ -408,6 +416,7 @@ async def test_turn_that_is_reset_follows_what_was_said_before(
     assert len(bank.ledger) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T58")
 async def test_what_was_said_is_encrypted(runtime: Runtime, bank: Bank) -> None:
     """As everything else is."""
@@ -427,6 +436,7 @@ async def test_what_was_said_is_encrypted(runtime: Runtime, bank: Bank) -> None:
     assert b"4711" not in first.SerializeToString()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T57")
 async def test_effect_that_is_there_as_a_person_says_is_taken_back(
     runtime: Runtime, bank: Bank

@@ -92,6 +92,7 @@ async def test_failed_turn_takes_back_what_it_did_the_last_first(
     assert statuses == ["undone"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T60")
 async def test_cancelled_turn_takes_back_what_it_did(runtime: Runtime, bank: Bank) -> None:
     """A turn of an agent that keeps its effects only lists them."""
@@ -165,6 +166,7 @@ async def test_undo_waits_for_approval(runtime: Runtime, bank: Bank) -> None:
     assert [refunded for refunded, _ in bank.refunds] == ["i-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_lost_refund_is_not_repeated(runtime: Runtime, bank: Bank) -> None:
     """The turn fails, and another one does not refund again, since that may have been done."""
@@ -181,6 +183,7 @@ async def test_lost_refund_is_not_repeated(runtime: Runtime, bank: Bank) -> None
     assert len(bank.refunds) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_what_cannot_be_undone_is_said(runtime: Runtime, bank: Bank) -> None:
     """A turn that runs, a call that there is not, a tool without undo=, and a lost call."""
@@ -223,6 +226,7 @@ async def test_what_cannot_be_undone_is_said(runtime: Runtime, bank: Bank) -> No
     assert not bank.refunds
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T60")
 async def test_effects_of_delegates_are_taken_back_with_their_turn(
     runtime: Runtime, bank: Bank
@@ -274,6 +278,7 @@ def look(invoice: str) -> str:
     return invoice
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T61")
 async def test_resumed_turn_reads_what_was_taken_back(runtime: Runtime, bank: Bank) -> None:
     """Its messages say that the payment was made."""
@@ -323,6 +328,7 @@ async def test_resumed_turn_reads_what_is_about_to_be_taken_back(
     assert "pay, call call_1_1 in step 1" in said[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T61")
 async def test_effect_that_was_settled_is_taken_back_during_a_turn(
     runtime: Runtime, bank: Bank
@@ -356,6 +362,7 @@ async def test_effect_that_was_settled_is_taken_back_during_a_turn(
     assert len(bank.ledger) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T61")
 async def test_call_is_made_again_after_it_was_taken_back(runtime: Runtime, bank: Bank) -> None:
     """With another key, since the service would recognize the first one; and then it is known."""
@@ -380,6 +387,7 @@ async def test_call_is_made_again_after_it_was_taken_back(runtime: Runtime, bank
     assert results(fork)[0] == (ToolOutcome.DONE, "paid i-1")  # by its key, the service knows it
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T61")
 async def test_call_is_not_made_while_it_is_taken_back(runtime: Runtime, bank: Bank) -> None:
     """Whether it will be there is open. When that was denied, the call is answered as before."""
@@ -405,6 +413,7 @@ async def test_call_is_not_made_while_it_is_taken_back(runtime: Runtime, bank: B
     assert results(after)[0][1].startswith("Done before, in step 1 of turn")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T58", "T59")
 async def test_settled_call_can_be_taken_back(runtime: Runtime, bank: Bank) -> None:
     """A person has said that the lost payment was made, and then takes it back."""
@@ -425,6 +434,7 @@ async def test_settled_call_can_be_taken_back(runtime: Runtime, bank: Bank) -> N
     assert len(bank.ledger) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_undo_is_not_undone(runtime: Runtime, bank: Bank) -> None:
     """Its turn says so, also if what takes the effect back could be taken back elsewhere."""

@@ -21,6 +21,7 @@ def clerk(*tools: Any, **options: Any) -> Agent:
     return Agent(name="clerk", model="scripted:clerk", tools=tools, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_turn_of_a_long_id_is_undone(runtime: Runtime) -> None:
     """Its id is longer than the id of a new turn, as that of a delegate may be."""
@@ -37,6 +38,7 @@ async def test_turn_of_a_long_id_is_undone(runtime: Runtime) -> None:
     assert len(status.id) > limits.TURN_ID_CHARACTERS
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T60")
 async def test_task_that_requires_approval_requires_it_for_its_undo(runtime: Runtime) -> None:
     """No refund of it is made without a person either."""
@@ -58,6 +60,7 @@ async def test_task_that_requires_approval_requires_it_for_its_undo(runtime: Run
     assert len(bank.refunds) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 @pytest.mark.parametrize("arguments", ['{"currency": "USD"}', "{}", ""])
 async def test_undo_gets_what_the_model_has_left_out(runtime: Runtime, arguments: str) -> None:
@@ -82,6 +85,7 @@ async def test_undo_gets_what_the_model_has_left_out(runtime: Runtime, arguments
     assert given == ["USD" if "USD" in arguments else "EUR"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T60")
 async def test_failed_turn_of_large_calls_takes_back_what_fits(runtime: Runtime) -> None:
     """The last ones; and it ends as any other turn that fails."""
@@ -110,6 +114,7 @@ async def test_failed_turn_of_large_calls_takes_back_what_fits(runtime: Runtime)
     assert removed == [3, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T60")
 async def test_rule_of_the_first_agent_holds_after_a_handoff(runtime: Runtime) -> None:
     """Whether effects are kept is a rule of the turn, as what happens at its limits."""
@@ -137,6 +142,7 @@ async def test_rule_of_the_first_agent_holds_after_a_handoff(runtime: Runtime) -
     assert [refunded for refunded, _ in bank.refunds] == ["i-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_policy_decides_about_the_tool_that_undoes(runtime: Runtime) -> None:
     """Not about another tool of the agent that has its name."""
@@ -163,6 +169,7 @@ async def test_policy_decides_about_the_tool_that_undoes(runtime: Runtime) -> No
     assert len(bank.refunds) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T46")
 async def test_resolver_is_asked_no_more_for_a_tool_with_an_effect(runtime: Runtime) -> None:
     """As long as nothing is known of the effect."""

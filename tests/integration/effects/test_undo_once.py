@@ -64,6 +64,7 @@ class Late(Interceptor):
         return Held(next)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_two_people_take_it_back_once(runtime: Runtime, refunds: Refunds) -> None:
     """The second one has looked before the first one asked, and asks when that is done."""
@@ -83,6 +84,7 @@ async def test_two_people_take_it_back_once(runtime: Runtime, refunds: Refunds) 
     assert [refunded for refunded, _ in refunds] == ["i-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T60")
 async def test_turn_does_not_take_back_what_its_delegate_has(
     runtime: Runtime, refunds: Refunds
@@ -125,6 +127,7 @@ async def test_turn_does_not_take_back_what_its_delegate_has(
     assert len(refunds) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 @pytest.mark.parametrize(("settlement", "count"), [("done", 1), ("absent", 2)])
 async def test_lost_refund_is_settled_first(
@@ -150,6 +153,7 @@ async def test_lost_refund_is_settled_first(
     assert record.status == "undone"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T59")
 async def test_calls_of_one_id_are_told_apart(runtime: Runtime, refunds: Refunds) -> None:
     """Those of two delegates: the id alone is refused, a record is not."""

@@ -58,7 +58,7 @@ def of(report: AgentReport) -> tuple[ToolOutcome, bool]:
 
 @pytest.mark.accepts("T44")
 @pytest.mark.parametrize("error", WITHOUT_ANSWER, ids=lambda error: type(error).__name__)
-@pytest.mark.table(5)
+@pytest.mark.table(1)
 async def test_lost_answer_is_no_failure(run: Run, error: BaseException) -> None:
     """The model reads that the call may have taken effect, and the report lists it."""
     report = await paid(run, pays(error))
@@ -85,7 +85,7 @@ async def test_lost_answer_is_no_failure(run: Run, error: BaseException) -> None
 
 @pytest.mark.accepts("T44")
 @pytest.mark.parametrize("error", NEVER_SENT, ids=lambda error: type(error).__name__)
-@pytest.mark.table(4)
+@pytest.mark.table(1)
 async def test_request_that_was_never_sent_has_failed(run: Run, error: BaseException) -> None:
     """A refused connection and an unknown host have no effect."""
     report = await paid(run, pays(error))
@@ -95,6 +95,7 @@ async def test_request_that_was_never_sent_has_failed(run: Run, error: BaseExcep
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T44")
 async def test_exception_that_caused_another_decides(run: Run) -> None:
     """As in a tool that wraps the errors of its client."""
@@ -109,6 +110,7 @@ async def test_exception_that_caused_another_decides(run: Run) -> None:
     assert of(await paid(run, pay)) == (ToolOutcome.UNKNOWN, True)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T44")
 async def test_tool_that_is_read_only_fails(run: Run) -> None:
     """It has no effect, so nothing of it is unknown."""
@@ -152,6 +154,7 @@ async def test_call_that_takes_too_long_is_unknown(run: Run) -> None:
     assert began <= result.loss.sent_at <= datetime.now(UTC)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T45")
 async def test_call_of_a_turn_that_is_cancelled_is_unknown(runtime: Runtime) -> None:
     """The report of the error lists it."""

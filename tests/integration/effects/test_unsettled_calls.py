@@ -54,6 +54,7 @@ async def counts(client: Any, turn: Turn[Any]) -> tuple[int, int]:
     return (await turn.status()).unsettled, entry.unsettled
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T56")
 async def test_caller_is_told_of_calls_of_delegates(
     runtime: Runtime, receiver: Receiver, capsys: pytest.CaptureFixture[str]

@@ -203,6 +203,7 @@ async def test_task_is_sent_asks_for_approval_and_is_completed(runtime: Runtime)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H53")
 async def test_task_is_streamed_and_subscribed_to_from_another_process(runtime: Runtime) -> None:
     """A client that goes away affects nothing; a stream ends when the task asks or is over."""

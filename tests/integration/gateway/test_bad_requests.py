@@ -147,6 +147,7 @@ async def _huge() -> AsyncIterator[bytes]:
         yield b" " * 1024 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H5")
 async def test_batch_of_many_bad_tasks_is_refused_in_a_moment(runtime: Runtime) -> None:
     """A description of each of them took 44 seconds, in which nobody else was served."""

@@ -15,6 +15,7 @@ import pytest
 from perdure import Agent, Budget, errors, limits
 from perdure.clients import AgentClient
 from perdure.clients.gateway import Quota
+from perdure.events import WaitBegan
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.toolboxes import waiting
 
@@ -30,6 +31,8 @@ from ...support.gateway.hooks import (
     task_of,
 )
 from ...support.gateway.served import as_, served
+from ...support.keyed_events import MODEL, key_of_test, task, waiter, waiting_turn
+from ...support.spending import until
 
 DESK = Agent(name="desk", model="scripted:x")
 
@@ -90,6 +93,7 @@ async def test_delivery_of_each_sender_starts_a_turn_once(
     assert all(answers[n].json() == answers[n // 5 * 5].json() for n in range(len(answers)))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("K3")
 async def test_delivery_after_a_change_of_its_hook_is_the_same_turn(
     runtime: Runtime, hooks: HookFiles
@@ -186,6 +190,7 @@ async def test_deliveries_that_are_not_valid_start_nothing(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("K1")
 async def test_each_of_several_secrets_is_taken(
     runtime: Runtime, hooks: HookFiles, monkeypatch: pytest.MonkeyPatch
@@ -334,6 +339,52 @@ async def test_delivery_wakes_the_turn_that_waits_for_it(
     assert (listed["agent"], listed["event"]) == (None, "deployed")
 
 
+@pytest.mark.accepts("K16")
+async def test_delivery_with_a_key_wakes_the_turns_that_wait_for_it(
+    runtime: Runtime, hooks: HookFiles
+) -> None:
+    """Of the tenant of the hook, once, also one that waits later; the key is as the sender has it.
+
+    A delivery whose key is not valid, or names a tenant, is refused.
+    """
+    key = f"feature/{key_of_test()}"
+    given = {"agent": None, "event": "built", "key": "{/customer}"}
+    declared = hooks(table("github", **given, tenant="acme"), table("slack", **given))
+
+    async def send(verify: str, id: str, customer: object = key) -> httpx.Response:
+        body = body_of(verify, id, "It is built.")
+        return await deliver(http, verify, id, {**body, "customer": customer})
+
+    async with (
+        runtime(waiter(), model=MODEL) as client,
+        served(client, hooks=declared) as http,
+    ):
+        told = task([{"key": key}], [{"key": key, "timeout": 0.1}])
+        turn = await client.start("waiter", told, id=f"@acme/{key}")
+        other = await waiting_turn(client, key)
+        await until(turn, WaitBegan)
+        answers = [await send("github", "k-1") for _ in range(2)]
+        late = await client.run("waiter", told, id=f"@acme/late/{key}")
+        reports = [await turn.result(), late]
+        refused = [
+            await send(verify, f"k-{number}", wrong)
+            for verify in ("github", "slack")
+            for number, wrong in enumerate(("", "@acme/x", "x" * 201, None))
+        ]
+        state = (await other.status()).state
+        untenanted = await send("slack", "u-1")
+        await other.result()
+
+    assert [answer.status_code for answer in (*answers, untenanted)] == [202] * 3
+    assert answers[0].json() == {"event": "github:k-1", "key": f"@acme/{key}"}
+    for report in reports:
+        first, second = [step.results[0].content for step in report.steps[:2]]
+        assert first.endswith('It holds:\n"It is built."')
+        assert "did not come" in second
+    assert {answer.status_code for answer in refused} == {422}
+    assert state == "waiting"
+
+
 @pytest.mark.accepts("K9")
 async def test_hook_of_a_tenant_starts_turns_of_the_tenant(
     runtime: Runtime, hooks: HookFiles
@@ -365,6 +416,7 @@ async def test_hook_of_a_tenant_starts_turns_of_the_tenant(
     assert (anna.status_code, otto.status_code) == (200, 404)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("K3")
 async def test_ids_that_would_not_do_are_replaced_by_their_digest(
     runtime: Runtime, hooks: HookFiles
@@ -393,6 +445,7 @@ async def test_delivery_is_refused_for_a_moment_if_it_cannot_be_recorded(
     """A message that no worker takes in, with 503 and `Retry-After`; the same delivery is taken
     later. Turns need no worker to begin. Of a flood, those that have no place are refused at once.
     """
+    answer = limits.HOOK_ANSWER
     monkeypatch.setattr(limits, "HOOK_ANSWER", limits.HTTP_RETRY)
     monkeypatch.setattr(limits, "HOOK_STARTS", 2)
     monkeypatch.setattr(limits, "HOOK_WAITING", 5)
@@ -406,6 +459,7 @@ async def test_delivery_is_refused_for_a_moment_if_it_cannot_be_recorded(
             *refused, turn, about = await asyncio.gather(*flood, *beside)
             took = time.monotonic() - began
             await client.turn(turn.json()["turn"]).cancel()
+        monkeypatch.setattr(limits, "HOOK_ANSWER", answer)  # a moment is not enough when it is busy
         async with served(client, hooks=hooks(table("slack", session="told-{/customer}"))) as http:
             taken = await deliver(http, "slack", "q-1")
             session = client.session(taken.json()["session"])

@@ -164,6 +164,7 @@ async def existing(client: AgentClient) -> dict[str, tuple[int, str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H111")
 async def test_denial_with_the_token_of_another_call_is_refused(runtime: Runtime) -> None:
     """The call goes on waiting; its own token denies it."""

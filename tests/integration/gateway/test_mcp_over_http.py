@@ -80,6 +80,7 @@ async def deciders(client: AgentClient, turn: str) -> list[tuple[str | None, str
     return [(one.decision.by, one.decision.reason) for one in facts if isinstance(one, Decided)]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("H40", "H44")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_turn_is_started_decided_about_and_read_with_tools(
@@ -110,6 +111,7 @@ async def test_turn_is_started_decided_about_and_read_with_tools(
     assert user.asked == ([question] if mode == "auto" else [])
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("H143")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_gateway_declares_tools_and_tasks_alone(runtime: Runtime, mode: str) -> None:
@@ -224,6 +226,7 @@ async def test_question_of_a_task_is_answered_once_or_dismissed(runtime: Runtime
     assert failed["result"]["structuredContent"]["error"].startswith("LLM_AUTH: ")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H41", "H42")
 async def test_client_gets_only_what_it_can_handle(runtime: Runtime) -> None:
     """Without the extension no task; without forms, or the permission, no question."""
@@ -257,6 +260,7 @@ async def test_client_gets_only_what_it_can_handle(runtime: Runtime) -> None:
     assert TASKS in offered[0]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H44")
 async def test_tenant_and_permissions_are_those_of_the_gateway(runtime: Runtime) -> None:
     """A turn of another tenant is not found, and nothing is done without the permission."""
@@ -437,6 +441,7 @@ async def test_bad_input_is_refused_and_nothing_is_started(runtime: Runtime) -> 
     assert started == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H46")
 async def test_calls_that_wait_are_counted(runtime: Runtime) -> None:
     """Among the streams of the caller, until they end or are given up. Others are answered."""

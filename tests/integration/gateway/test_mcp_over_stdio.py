@@ -73,6 +73,7 @@ async def waiting(client: Client, **arguments: Any) -> tuple[dict[str, str], dic
     return {"turn": turn["turn"], "call_id": one["call_id"], "digest": one["digest"]}, seen
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P2", "G8")
 async def test_question_shows_exactly_what_runs_and_no_id_can_write_one(runtime: Runtime) -> None:
     """Runs of spaces are not merged, unusual spaces are escaped, and an id that the assistant chose
@@ -92,6 +93,7 @@ async def test_question_shows_exactly_what_runs_and_no_id_can_write_one(runtime:
     assert user.asked == [asked + r'{"to": "a \u0020b\u3000c\u3164"}. Let it run?']
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("P1")
 @pytest.mark.parametrize("mode", MODES)
 async def test_turn_is_started_waited_for_and_found_again(runtime: Runtime, mode: str) -> None:
@@ -142,6 +144,7 @@ async def test_turn_is_a_task_for_a_client_that_knows_them(runtime: Runtime) -> 
     assert [one.by for one in report.steps[0].decisions] == ["mcp (MCP)"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E96")
 async def test_turn_is_started_later_and_with_a_deadline(runtime: Runtime) -> None:
     """As ISO 8601 durations or dates; a time that is none is refused."""
@@ -197,6 +200,7 @@ async def test_result_says_how_far_a_turn_is_when_the_time_is_up(runtime: Runtim
     assert ended["output"] == "30 days"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A1", "P2")
 @pytest.mark.parametrize("mode", MODES)
 async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: str) -> None:
@@ -235,7 +239,7 @@ async def test_user_is_asked_before_a_call_is_approved(runtime: Runtime, mode: s
         {"action": "accept", "content": {"approve": False}},
     ],
 )
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_call_waits_on_when_the_user_does_not_say_yes(
     runtime: Runtime, answer: dict[str, Any]
 ) -> None:
@@ -263,6 +267,7 @@ async def test_call_waits_on_when_the_user_does_not_say_yes(
     )
 
 
+@pytest.mark.slow
 async def test_client_that_cannot_ask_its_user_approves_by_the_call(runtime: Runtime) -> None:
     """The client's own confirmation of a tool call has to suffice; the annotations say that it is
     needed.
@@ -323,6 +328,7 @@ async def test_decision_is_bound_to_the_arguments_that_were_looked_at(runtime: R
     ]
 
 
+@pytest.mark.slow
 async def test_result_does_not_stop_at_a_wait_that_is_over(runtime: Runtime) -> None:
     """A turn that waited yesterday and runs today is waited for until it ends."""
     model = ScriptedModel(calls(call("send", to="Ann")), says("done", delay=timedelta(seconds=1)))
@@ -371,6 +377,7 @@ async def test_turn_that_waits_for_a_provider_is_resumed_when_the_user_says_yes(
     assert message.text == "In days, please."
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M13")
 async def test_turn_that_is_over_is_not_resumed_as_a_new_turn(runtime: Runtime) -> None:
     """Not even after the user has said yes to asking the model again."""
@@ -392,6 +399,7 @@ async def test_turn_that_is_over_is_not_resumed_as_a_new_turn(runtime: Runtime) 
     assert (started, model.call_count) == ([turn], 1)
 
 
+@pytest.mark.slow
 async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
     """The status names the delegate that waits; it belongs to the tree, so it is served although
     its agent is not listed.
@@ -420,6 +428,7 @@ async def test_wait_of_a_delegate_is_told_and_decided(runtime: Runtime) -> None:
     assert (ended["output"], sent) == ("all done", ["Ann"])
 
 
+@pytest.mark.slow
 async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> None:
     """Turns of other agents cannot be started, read, decided or stopped."""
     other = Agent(name="other", model="scripted:other")
@@ -536,6 +545,7 @@ async def test_approvals_can_be_left_out() -> None:
     assert "waiting_calls" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E140")
 async def test_turn_that_fails_is_told_with_its_error(runtime: Runtime) -> None:
     """As a value, because the tool call itself succeeded. What its model said is no output."""
@@ -553,6 +563,7 @@ async def test_turn_that_fails_is_told_with_its_error(runtime: Runtime) -> None:
     assert ended["error"].endswith("no key")
 
 
+@pytest.mark.slow
 async def test_budget_is_given_and_added_to(runtime: Runtime) -> None:
     """A paused turn says so, and continues with the addition; the user confirms it and sees the
     amount.
@@ -642,6 +653,7 @@ async def test_budget_stays_when_the_user_does_not_say_yes(runtime: Runtime) -> 
     assert (after["state"], model.call_count) == ("paused", 1)
 
 
+@pytest.mark.slow
 async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
     """The error has the reason; lists find it by agent and state."""
     named = Agent(name="clerk-of-the-list", model="scripted:clerk", tools=[send])

@@ -538,6 +538,7 @@ async def test_token_is_asked_for_once_and_stays_in_the_tab(
         assert await page.get_by_role("link", name="Temporal UI").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H127")
 async def test_token_of_the_printed_address_is_taken_out_of_it(
     runtime: Runtime, chromium: Browser

@@ -225,6 +225,7 @@ async def test_numbers_of_a_tenant_hold_over_every_api(runtime: Runtime) -> None
     assert [one.status_code for one in runs] == [202] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H115")
 async def test_resume_that_starts_no_turn_passes_the_limit(runtime: Runtime) -> None:
     """A turn that waits for a provider is one of the open turns already."""
@@ -371,6 +372,7 @@ async def test_lists_of_schedules_at_the_same_time_are_one_read(runtime: Runtime
     assert (together, service.calls.total()) == (2 * alone, 3 * alone)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H115")
 async def test_schedule_that_is_deleted_is_no_longer_counted(runtime: Runtime) -> None:
     """Also while a long list is kept."""

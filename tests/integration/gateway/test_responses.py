@@ -592,6 +592,7 @@ def unable(_: Request) -> Caller | None:
     raise RuntimeError("no database")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H26")
 async def test_bad_requests_raise_the_right_class_and_start_nothing(runtime: Runtime) -> None:
     """With the parameter and the code; parameters that change nothing are accepted."""

@@ -41,6 +41,7 @@ def echo(request: ModelRequest) -> Reply:
     return says(f"You said: {request.messages[-1].text}")  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H11", "H2", "H4")
 async def test_session_is_a_conversation_over_http(runtime: Runtime) -> None:
     """A repeated message is said once; its events go on after a cursor; a tenant has its own."""
@@ -325,6 +326,7 @@ async def test_batch_is_started_and_its_results_are_streamed(runtime: Runtime) -
     assert told(unknown) == (404, "BATCH_NOT_FOUND")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A16", "E171", "E172", "H2", "H11")
 async def test_names_lists_and_results_stay_within_the_tenant(runtime: Runtime) -> None:
     """The name is the caller's, whatever the body says; another tenant finds nothing."""
@@ -551,6 +553,7 @@ async def test_stream_without_more_is_empty_however_slow_temporal_is(runtime: Ru
     assert [one.status_code for one in streams] == [204, 204]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H11")
 async def test_schedule_that_another_program_has_changed_is_run_over_http(runtime: Runtime) -> None:
     """Its turns are listed, too. Only its definition cannot be read."""

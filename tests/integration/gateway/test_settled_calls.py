@@ -126,6 +126,7 @@ async def test_call_is_listed_and_settled_over_http(runtime: Runtime, paid: list
     assert (settled["settlement"], settled["approve"]) == ("done", False)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H1")
 async def test_caller_who_may_not_decide_may_not_settle(runtime: Runtime, paid: list[str]) -> None:
     """A call that was denied stays unknown, and its result over HTTP lists it."""
@@ -228,6 +229,7 @@ async def test_task_of_mcp_asks_what_became_of_a_call(runtime: Runtime, paid: li
     assert "the outcome is unknown" in user.asked[0]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T55", "H31")
 async def test_interrupt_of_agui_is_settled(runtime: Runtime, paid: list[str]) -> None:
     """Its schema has the three answers; an approval is a conflict."""
@@ -316,6 +318,7 @@ async def test_response_shows_the_call_and_does_not_approve_it(
     assert "does not know: ask the bank" in content
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T57", "H1")
 async def test_call_of_a_turn_that_is_over_is_settled_over_http(
     runtime: Runtime, paid: list[str]

@@ -120,6 +120,7 @@ async def test_turn_is_started_followed_approved_and_read(runtime: Runtime) -> N
     assert (decided.decision.by, decided.decision.reason) == ("anna@example.com", "fine")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E140")
 async def test_result_of_a_turn_that_fails_has_no_output(runtime: Runtime) -> None:
     """What its model said last is beside it."""
@@ -194,6 +195,7 @@ async def test_turn_is_steered_paid_for_denied_cancelled_forked_and_resumed(
     assert [one.json()["id"] for one in resumed] == ["@acme/h2-4"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H2")
 async def test_tenant_sees_nothing_of_another(runtime: Runtime) -> None:
     """Every route answers 404 for the ids of another tenant, however they are written, and lists
@@ -224,6 +226,7 @@ async def test_tenant_sees_nothing_of_another(runtime: Runtime) -> None:
     assert after == before
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H3")
 async def test_every_operation_needs_a_token_and_its_permission(runtime: Runtime) -> None:
     """Nothing is done without: no turn, no decision."""
@@ -319,6 +322,7 @@ async def _all_of(
     return [one async for one in messages(http, path, **query) if one[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H6", "H5")
 async def test_cursors_of_other_turns_and_strange_ones_are_refused(runtime: Runtime) -> None:
     """Before the stream begins, so that a browser gives up."""

@@ -197,6 +197,7 @@ def says_done() -> ScriptedModel:
     return ScriptedModel(says("Done."))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H83")
 async def test_url_that_no_worker_allows_is_refused_before_any_model_call(
     runtime: Runtime, receiver: Receiver, monkeypatch: pytest.MonkeyPatch

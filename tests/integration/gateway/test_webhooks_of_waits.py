@@ -52,6 +52,7 @@ async def told(receiver: Receiver, path: str) -> Mapping[str, Any]:
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H160")
 async def test_receiver_decides_with_what_it_was_told(runtime: Runtime, receiver: Receiver) -> None:
     """The message has the call and its token; the wait lasts until the receiver has decided."""
@@ -78,6 +79,7 @@ async def test_receiver_decides_with_what_it_was_told(runtime: Runtime, receiver
     assert len(receiver.of("/waits")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H160")
 async def test_every_kind_of_wait_is_told_once(runtime: Runtime, receiver: Receiver) -> None:
     """A spent budget, iterations, and a provider that is down, however often it is asked."""
@@ -244,6 +246,7 @@ async def test_webhook_that_failed_is_listed_and_sent_again(
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H162")
 async def test_deliveries_over_http(runtime: Runtime, receiver: Receiver) -> None:
     """Listed below the turn, and sent again; not for a caller of another tenant."""

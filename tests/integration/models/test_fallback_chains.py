@@ -95,6 +95,7 @@ async def test_model_that_fails_twice_is_benched_and_the_next_one_serves(runtime
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M1")
 async def test_model_that_failed_once_is_asked_once_more(runtime: Runtime) -> None:
     """And it answers."""
@@ -105,6 +106,7 @@ async def test_model_that_failed_once_is_asked_once_more(runtime: Runtime) -> No
     assert (report.output, first.call_count, second.call_count) == ("done", 2, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M1")
 async def test_what_one_turn_has_seen_helps_the_others_of_its_worker(runtime: Runtime) -> None:
     """In a second turn the worker reports that the first model is benched, sends it nothing, and
@@ -125,6 +127,7 @@ async def test_what_one_turn_has_seen_helps_the_others_of_its_worker(runtime: Ru
     assert two.steps[0].tried == (Tried(model="a:m", reason="benched"),)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M1")
 async def test_turn_remembers_who_failed_when_its_worker_is_another(perdure_server: str) -> None:
     """The new worker has no health data; the turn does not call the benched model again."""
@@ -145,6 +148,7 @@ async def test_turn_remembers_who_failed_when_its_worker_is_another(perdure_serv
     assert report.steps[1].tried == (Tried(model="a:m", reason="benched"),)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M2", "U7")
 async def test_bad_key_fails_at_once(runtime: Runtime) -> None:
     """An invalid key is no reason to pay for another model."""
@@ -189,6 +193,7 @@ async def test_empty_answer_moves_on(runtime: Runtime) -> None:
     assert report.steps[0].tried == (Tried(model="a:m", reason="LLM_UNAVAILABLE"),)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M2", "U11")
 async def test_chain_that_failed_names_each_model_and_its_reason(runtime: Runtime) -> None:
     """One error with a typed error for each model, and the report of the earlier work."""
@@ -211,6 +216,7 @@ async def test_chain_that_failed_names_each_model_and_its_reason(runtime: Runtim
     assert (raised.value.report.outcome, len(raised.value.report.steps)) == (Outcome.FAILED, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M3")
 async def test_picture_goes_to_a_model_that_takes_pictures(runtime: Runtime) -> None:
     """The first model is passed over, and called again when there is no picture."""
@@ -246,6 +252,7 @@ class Size(BaseModel):
     cm: int
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("X2")
 async def test_error_of_the_output_names_the_model_that_answered(runtime: Runtime) -> None:
     """The second, after the first failed."""
@@ -264,6 +271,7 @@ def _named(text: str, model: str) -> Any:
     return type(reply)(answer=reply.answer.model_copy(update={"model": model}))
 
 
+@pytest.mark.slow
 async def test_each_model_is_paid_by_its_own_price(runtime: Runtime) -> None:
     """The turn pays the price of the second one, also in the remaining budget."""
     used = Usage(input_tokens=100, output_tokens=100)
@@ -279,6 +287,7 @@ async def test_each_model_is_paid_by_its_own_price(runtime: Runtime) -> None:
     assert (report.cost, report.spent.usd, report.steps[0].cost) == (Decimal("0.3"),) * 3
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M7")
 async def test_thoughts_of_one_model_are_not_sent_to_another(runtime: Runtime) -> None:
     """Only the model that signed them accepts them."""
@@ -299,6 +308,7 @@ async def test_thoughts_of_one_model_are_not_sent_to_another(runtime: Runtime) -
     assert report.messages[1] == sent
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize("first", [Price.free(), None], ids=["free", "without a price"])
 async def test_second_model_is_paid_also_where_the_first_costs_nothing(
     runtime: Runtime, first: Price | None

@@ -200,6 +200,7 @@ async def test_text_of_each_step_is_told_whole_and_once(runtime: Runtime) -> Non
     }
 
 
+@pytest.mark.slow
 async def test_many_listeners_look_as_often_as_one(runtime: Runtime) -> None:
     """Twenty in one process share each poll, and there is no poll when no text is generated."""
     async with speaking(runtime, "The first half, ", "and the second.") as (speaker, client, turn):
@@ -261,6 +262,7 @@ async def test_words_of_a_protocol_are_not_told_live(runtime: Runtime) -> None:
     assert (told, model.streamed) == ([TextBegins(1), "three"], [])
 
 
+@pytest.mark.slow
 async def test_long_text_is_told_to_its_end_when_it_is_recorded(runtime: Runtime) -> None:
     """Only the end of it is transmitted live: the rest comes with the record, in order."""
     long = "".join(f"{number} äöü " for number in range(10_000))
@@ -357,6 +359,7 @@ class Broken(Speaker):
         raise errors.LLMUnavailableError("cut")
 
 
+@pytest.mark.slow
 async def test_turn_that_fails_takes_back_what_was_heard(runtime: Runtime) -> None:
     """Both attempts were interrupted: no text counts."""
     broken = Broken("I think ", "it is")
@@ -377,6 +380,7 @@ async def test_turn_that_fails_takes_back_what_was_heard(runtime: Runtime) -> No
     ]
 
 
+@pytest.mark.slow
 async def test_turn_that_is_cancelled_while_its_model_speaks_takes_back_what_was_heard(
     runtime: Runtime,
 ) -> None:
@@ -396,6 +400,7 @@ async def test_turn_that_is_cancelled_while_its_model_speaks_takes_back_what_was
     assert caught.value.report.steps == ()
 
 
+@pytest.mark.slow
 async def test_heard_words_that_are_not_those_recorded_are_taken_back(runtime: Runtime) -> None:
     """A provider whose stream and answer differ: the answer counts."""
     parts = ["It is ", "six", "."]
@@ -482,6 +487,7 @@ async def test_live_text_goes_through_the_codec(perdure_server: str) -> None:
     assert b"first half" in held[0][::-1]
 
 
+@pytest.mark.slow
 async def test_live_call_has_the_same_span(runtime: Runtime) -> None:
     """Provider, charge and parent."""
     spans = []

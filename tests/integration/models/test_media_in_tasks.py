@@ -38,6 +38,7 @@ def look() -> str:
     return "seen"
 
 
+@pytest.mark.slow
 async def test_large_image_goes_by_its_digest_through_external_storage(
     perdure_server: str, tmp_path: Path
 ) -> None:

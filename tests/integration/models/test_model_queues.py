@@ -43,6 +43,7 @@ async def queues(client: RecordingClient, turn_id: str) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 async def test_model_calls_of_a_provider_go_through_its_own_queue(runtime: Runtime) -> None:
     """The calls of its fallback and of tools use other queues, and the turn completes as usual."""
     busy = fails(errors.LLMInvalidRequestError("no such model"))
@@ -103,6 +104,7 @@ async def test_rate_of_a_queue_is_kept_over_all_its_workers(perdure_server: str)
     assert model.most_at_once <= 2
 
 
+@pytest.mark.slow
 async def test_worker_that_stops_leaves_the_calls_to_another(perdure_server: str) -> None:
     """A model call that has not been started waits in its queue."""
     model = ScriptedModel(calls(call("look")), "done")
@@ -134,6 +136,7 @@ async def test_queue_for_a_provider_that_is_not_there_is_refused(runtime: Runtim
             """Never reached."""
 
 
+@pytest.mark.slow
 async def test_priority_of_a_turn_is_that_of_its_delegates(runtime: Runtime) -> None:
     """Temporal has the priority of the turn and passes it down; there is none by default."""
     parent, child = (

@@ -80,6 +80,7 @@ async def test_limit_is_waited_for_outside_of_the_time_of_a_turn(runtime: Runtim
     assert seen.waits == ["provider"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M42")
 async def test_limit_beyond_the_time_of_a_turn_ends_it_unless_its_agent_waits(
     runtime: Runtime,

@@ -182,6 +182,7 @@ async def test_cancel_ends_a_wait_for_a_provider(runtime: Runtime) -> None:
     assert (memo["perdure"]["outcome"], "perdure_waits_for" in memo) == ("cancelled", False)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M13", "M17")
 async def test_wait_survives_a_top_up_and_a_restart_and_is_cut_short_by_resume(
     perdure_server: str,

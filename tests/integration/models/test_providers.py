@@ -63,6 +63,7 @@ async def test_turn_with_a_tool_runs_over_the_vendors_api(runtime: Runtime, vend
     assert second[: len(first)] == first
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M7")
 async def test_reasoning_goes_back_to_the_responses_api_unchanged(runtime: Runtime) -> None:
     """Through history, before the call that it belongs to and that call's result."""
@@ -105,7 +106,7 @@ async def test_reasoning_goes_back_to_the_responses_api_unchanged(runtime: Runti
     [(401, errors.LLMAuthError, 1), (429, errors.LLMRateLimitError, 2)],
 )
 @pytest.mark.parametrize("vendor", VENDORS)
-@pytest.mark.table(3)
+@pytest.mark.table(1)
 async def test_error_of_the_vendor_reaches_the_caller_as_its_class(
     runtime: Runtime,
     vendor: Vendor,
@@ -131,7 +132,7 @@ async def test_error_of_the_vendor_reaches_the_caller_as_its_class(
     assert len(stub.requests) == requests
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("L8")
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_options_of_agent_and_turn_are_in_every_request_to_the_vendor(
@@ -168,6 +169,7 @@ async def test_options_of_agent_and_turn_are_in_every_request_to_the_vendor(
     assert [{name: sent.get(name) for name in ours} for sent in stub.requests] == [ours, ours]
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_answer_that_the_vendor_cut_at_the_limit_is_truncated(
     runtime: Runtime, vendor: Vendor
@@ -189,7 +191,7 @@ async def test_answer_that_the_vendor_cut_at_the_limit_is_truncated(
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_attempt_that_broke_off_tells_the_caller_that_it_may_have_been_billed(
     runtime: Runtime, vendor: Vendor
 ) -> None:
@@ -207,6 +209,7 @@ async def test_attempt_that_broke_off_tells_the_caller_that_it_may_have_been_bil
     assert (context, len(stub.requests)) == ({"model": "m", "charged": True, "attempts": 2}, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L2", "M7")
 async def test_turn_with_a_tool_runs_on_a_model_of_pydantic_ai(runtime: Runtime) -> None:
     """The call returns through history with its thought and signature, and the report is that of
@@ -253,6 +256,7 @@ async def test_turn_with_a_tool_runs_on_a_model_of_pydantic_ai(runtime: Runtime)
     assert (question.content, parts, result.content) == ("2 + 3?", [thought, call], "5")  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 async def test_prompt_of_a_loop_is_cached_and_its_last_answer_is_not(runtime: Runtime) -> None:
     """Two requests with a successor, then the last one, without tools, which has none."""
     agent = replace(

@@ -18,6 +18,7 @@ OF_THE_AGENT = RequestOptions(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L8")
 async def test_options_reach_the_request_of_every_step(runtime: Runtime) -> None:
     """Each option of the turn overrides the agent's, `extra` of both is merged, and retries have
@@ -88,6 +89,7 @@ NO_OPTIONS: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U10")
 async def test_options_that_cannot_be_end_the_turn_typed(runtime: Runtime) -> None:
     """From Temporal's own client, which validates nothing."""

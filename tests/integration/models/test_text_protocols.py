@@ -118,6 +118,7 @@ async def test_action_runs_its_tool_and_the_observation_comes_back(run: Run) -> 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("R2")
 async def test_unknown_action_and_failing_tool_are_observed(run: Run) -> None:
     """Each is sent as an Observation, and the loop continues."""
@@ -144,6 +145,7 @@ async def test_unknown_action_and_failing_tool_are_observed(run: Run) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("R3")
 async def test_text_with_neither_marker_is_corrected_or_the_answer(runtime: Runtime) -> None:
     """Depending on `unmarked`; a correction is a new request, at most twice in a row, and then the
@@ -189,6 +191,7 @@ async def test_text_with_neither_marker_is_corrected_or_the_answer(runtime: Runt
         )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("R4", "R5")
 async def test_action_runs_as_it_was_meant_and_what_is_invented_is_dropped(
     runtime: Runtime,
@@ -230,6 +233,7 @@ async def test_action_runs_as_it_was_meant_and_what_is_invented_is_dropped(
         )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("R8")
 async def test_schema_drives_the_same_loop(runtime: Runtime) -> None:
     """Every request forces a call or an answer; the transcript is that of the other protocols."""
@@ -268,6 +272,7 @@ async def test_schema_drives_the_same_loop(runtime: Runtime) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "action", "answer"),
     [("react_text", ADD, "Final Answer: 15"), ("json", '{"name": "add"}', '{"answer": "15"}')],
@@ -305,6 +310,7 @@ async def test_last_answer_is_asked_for_without_tools(
     assert words(last(final)).endswith(f"\n\n{LAST_WORDS.text}")
 
 
+@pytest.mark.slow
 async def test_protocols_continue_each_others_turns(runtime: Runtime) -> None:
     """They share one form of transcript: native calls are sent as text, and calls in text as native
     ones.
@@ -340,6 +346,7 @@ class Sum(BaseModel):
     total: int
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "script"),
     [

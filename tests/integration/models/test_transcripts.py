@@ -411,6 +411,7 @@ async def test_cached_answer_that_does_not_fit_the_delegates_in_history_is_not_b
                 ), wrong
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y13")
 async def test_result_that_history_does_not_have_is_not_believed(recorded: Recorded) -> None:
     """A tool that was given up has returned here; the model gets the result in history."""

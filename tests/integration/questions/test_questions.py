@@ -135,6 +135,7 @@ class Customer(BaseModel):
     phone: str | None = None
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J4")
 async def test_developer_fixes_the_type_of_an_answer(runtime: Runtime) -> None:
     """With a pydantic model, or with options; an instance is an answer, too."""
@@ -211,6 +212,7 @@ async def test_question_expires(runtime: Runtime) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J6")
 async def test_agent_sets_the_longest_time_of_a_question(runtime: Runtime) -> None:
     """A model may shorten it, and so may a policy; a person who answers also approves."""
@@ -233,6 +235,7 @@ async def test_agent_sets_the_longest_time_of_a_question(runtime: Runtime) -> No
     assert report.steps[1].results[0].content == "This call was not run: it was denied: not now"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J7")
 async def test_question_that_cannot_be_asked_is_an_error_at_once(runtime: Runtime) -> None:
     """Nobody is asked, and the turn goes on."""

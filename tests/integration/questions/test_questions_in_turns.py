@@ -53,6 +53,7 @@ async def tried(coroutine: Any) -> Any:
         return type(error)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J14")
 async def test_question_is_carried_to_a_later_run(perdure_server: str) -> None:
     """With its time and its token. Answers that come while the state is taken over: one counts, and
@@ -118,6 +119,7 @@ async def test_question_needs_no_worker_while_it_waits(perdure_server: str) -> N
     assert report.steps[0].results[0].content == "green"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J15")
 async def test_delegate_asks(runtime: Runtime) -> None:
     """The status of its parent shows the question, which is answered at the delegate's turn."""
@@ -161,6 +163,7 @@ async def test_agent_asks_after_a_handoff(runtime: Runtime) -> None:
     assert contents[-1] == "red"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J16")
 async def test_answer_is_spent_once(runtime: Runtime) -> None:
     """A turn that resumes one that was cancelled while it asked asks again; a fork after the answer

@@ -119,6 +119,7 @@ async def test_question_is_listed_and_answered_over_http(runtime: Runtime) -> No
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("J8")
 async def test_of_eight_answers_on_two_gateways_one_counts(runtime: Runtime) -> None:
     """The others read whose it is."""
@@ -148,6 +149,7 @@ async def test_of_eight_answers_on_two_gateways_one_counts(runtime: Runtime) -> 
     assert all("already answered by anna@example.com" in detail for detail in late)
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("J12", "H44")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_client_of_mcp_shows_the_question_to_its_user(runtime: Runtime, mode: str) -> None:

@@ -139,6 +139,7 @@ async def test_events_are_the_facts_of_the_history_in_its_order(runtime: Runtime
     assert (events[0].at - began).total_seconds() > -5
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_events_come_as_they_happen(runtime: Runtime, gates: Gates) -> None:
     """A step is seen before the next one starts: each gate opens only after the watcher saw the
@@ -156,6 +157,7 @@ async def test_events_come_as_they_happen(runtime: Runtime, gates: Gates) -> Non
     assert kind(rest[-1].fact) == "TurnEnded"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_every_cursor_resumes_without_loss_or_repeat(
     runtime: Runtime, perdure_server: str
@@ -174,6 +176,7 @@ async def test_every_cursor_resumes_without_loss_or_repeat(
     assert len(events) == len(KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_every_cursor_of_a_running_turn_resumes_without_loss_or_repeat(
     runtime: Runtime, gates: Gates, perdure_server: str
@@ -200,6 +203,7 @@ async def test_every_cursor_of_a_running_turn_resumes_without_loss_or_repeat(
     assert rests == [whole[index + 1 :] for index in range(len(seen)) for _ in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_events_need_no_worker_once_the_turn_is_over(
     runtime: Runtime, perdure_server: str
@@ -214,6 +218,7 @@ async def test_events_need_no_worker_once_the_turn_is_over(
     assert await everything(later.turn(turn.id)) == events
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_twenty_watchers_hold_one_long_poll(runtime: Runtime, gates: Gates) -> None:
     """Never two concurrent requests for history, no more of them than there are pages, and all
@@ -239,6 +244,7 @@ async def test_twenty_watchers_hold_one_long_poll(runtime: Runtime, gates: Gates
     assert service.in_flight[FORWARD] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_watching_adds_nothing_to_the_history(runtime: Runtime) -> None:
     """A watched turn has as many history events as an unwatched one."""
@@ -253,6 +259,7 @@ async def test_watching_adds_nothing_to_the_history(runtime: Runtime) -> None:
     assert lengths[0] == lengths[1]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_watcher_that_comes_after_another_one_left_loses_nothing(
     runtime: Runtime, gates: Gates
@@ -275,6 +282,7 @@ async def test_watcher_that_comes_after_another_one_left_loses_nothing(
     assert (len(report.steps), report.tool_calls, report.output) == (2, 1, "done")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E1")
 async def test_watcher_that_comes_while_the_last_one_leaves_is_served(
     runtime: Runtime, gates: Gates
@@ -293,6 +301,7 @@ async def test_watcher_that_comes_while_the_last_one_leaves_is_served(
     assert kind(events[-1].fact) == "TurnEnded"
 
 
+@pytest.mark.slow
 async def test_watcher_that_leaves_ends_its_poll(runtime: Runtime, gates: Gates) -> None:
     """Without watchers there are no requests."""
     async with (
@@ -307,6 +316,7 @@ async def test_watcher_that_leaves_ends_its_poll(runtime: Runtime, gates: Gates)
         assert service.in_flight[FORWARD] == 0
 
 
+@pytest.mark.slow
 async def test_one_watcher_leaving_does_not_disturb_another(runtime: Runtime, gates: Gates) -> None:
     """The remaining one gets every event."""
     async with runtime(gates.agent, model=through(0)) as client:
@@ -325,6 +335,7 @@ async def test_one_watcher_leaving_does_not_disturb_another(runtime: Runtime, ga
     ]
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize("cursor", ["no cursor", "ü", "YWJj", "!", "OjU="])
 async def test_what_is_no_cursor_is_refused(runtime: Runtime, cursor: str) -> None:
     """With the invalid text."""
@@ -336,6 +347,7 @@ async def test_what_is_no_cursor_is_refused(runtime: Runtime, cursor: str) -> No
             await everything(turn, after=cursor)
 
 
+@pytest.mark.slow
 async def test_cursor_of_another_turn_is_refused(runtime: Runtime) -> None:
     """Otherwise events would be skipped or repeated."""
     async with runtime(ADDER, model=ScriptedModel(says("one"), says("two"))) as client:

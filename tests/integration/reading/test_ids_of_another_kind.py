@@ -120,6 +120,7 @@ async def test_session_changes_nothing_of_a_turn(runtime: Runtime) -> None:
     assert left.tool_calls == 5
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E165")
 async def test_events_of_a_session_refuse_the_cursor_of_another_workflow(runtime: Runtime) -> None:
     """Of a turn and of another session as stale; a session that does not exist is not found."""

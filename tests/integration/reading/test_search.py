@@ -137,6 +137,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 async def test_entry_says_all_of_an_ended_turn(runtime: Runtime, agent: Agent) -> None:
     """Agent, task, outcome, steps, labels and times, from the list only; and the turn wrote search
     attributes once.
@@ -221,6 +222,7 @@ async def test_labels_are_on_the_turn_and_in_tool_context_and_filter_the_list(
         assert (await entry_of(client, report.turn_id, labels=labels)).labels == labels
 
 
+@pytest.mark.slow
 async def test_turns_are_found_by_how_they_ended(runtime: Runtime, agent: Agent) -> None:
     """Each outcome finds its own turn, even where Temporal has one status for several."""
     limited = replace(agent, name=f"{agent.name}-limited", max_iterations=1)
@@ -252,6 +254,7 @@ async def test_turns_are_found_by_how_they_ended(runtime: Runtime, agent: Agent)
         } == {outcome: [turn_id] for outcome, turn_id in ids.items()}
 
 
+@pytest.mark.slow
 async def test_turn_that_could_not_say_its_end_is_found_by_it(
     runtime: Runtime, agent: Agent
 ) -> None:
@@ -294,6 +297,7 @@ async def test_turn_that_could_not_say_its_end_is_found_by_it(
         assert (await entry_of(client, terminated.id, agent=agent)).steps is None
 
 
+@pytest.mark.slow
 async def test_cancelled_turn_is_found_as_cancelled(runtime: Runtime, agent: Agent) -> None:
     """It records that itself, with the number of its steps."""
     async with runtime(
@@ -463,6 +467,7 @@ async def test_turn_that_waits_for_a_person_is_listed_as_waiting(
     assert "nobody approved it" in str(model.requests[1].messages)
 
 
+@pytest.mark.slow
 async def test_labels_ids_and_parents_may_hold_anything(perdure_server: str) -> None:
     """Each value finds its own turn and no other, with any quotes, case, length or control
     characters.
@@ -511,6 +516,7 @@ async def test_turn_from_temporals_own_command_line_is_found_too(
         assert await upserts(client, turn_id) == 2
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize("way", ["client", "command line"])
 async def test_labels_that_no_list_can_hold_do_not_harm_the_turn(
     runtime: Runtime, agent: Agent, way: str
@@ -537,6 +543,7 @@ async def test_labels_that_no_list_can_hold_do_not_harm_the_turn(
         assert report.output == "five"
 
 
+@pytest.mark.slow
 async def test_list_begins_with_what_runs_and_ends_at_its_limit(
     runtime: Runtime, agent: Agent
 ) -> None:

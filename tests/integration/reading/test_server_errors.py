@@ -310,6 +310,7 @@ async def test_mcp_server_of_some_agents_names_an_outage(runtime: Runtime) -> No
             await served.turn(turn.id)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E152")
 async def test_steer_says_that_the_turn_is_over_also_if_its_report_cannot_be_read(
     runtime: Runtime,

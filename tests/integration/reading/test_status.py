@@ -226,6 +226,7 @@ async def test_status_says_that_no_worker_has_taken_what_is_to_be_done(perdure_s
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E13")
 async def test_status_of_a_turn_that_failed_says_why(runtime: Runtime, desk: Desk) -> None:
     """With the code of the error."""

@@ -90,6 +90,7 @@ async def test_person_can_read_what_a_turn_is_does_spent_and_waits_for(runtime: 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O10")
 async def test_card_of_a_turn_that_is_over_says_how_it_ended_and_what_it_spent(
     runtime: Runtime,
@@ -135,6 +136,7 @@ def send(to: str, text: str = "") -> str:
     return f"sent to {to}"
 
 
+@pytest.mark.slow
 async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when(
     runtime: Runtime,
 ) -> None:
@@ -168,6 +170,7 @@ async def test_card_shows_each_call_that_waits_with_its_arguments_and_until_when
     assert "`perdure approvals` with the id of this turn shows what is cut." in both
 
 
+@pytest.mark.slow
 async def test_card_has_the_last_error_until_the_model_answers(runtime: Runtime) -> None:
     """During the retry, and not after the answer."""
     model = Held(
@@ -191,6 +194,7 @@ async def test_card_has_the_last_error_until_the_model_answers(runtime: Runtime)
     assert "Last error" not in answered
 
 
+@pytest.mark.slow
 async def test_timers_say_what_they_are_for(runtime: Runtime) -> None:
     """The deadline of a turn, and the expiry of an approval, are readable rows of the timeline."""
     agent = Agent(
@@ -217,6 +221,7 @@ async def test_timers_say_what_they_are_for(runtime: Runtime) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_task_cannot_make_a_link_of_the_summary(runtime: Runtime) -> None:
     """The web UI renders the summary of a turn as Markdown, and a model writes a delegate's
     task.

@@ -60,6 +60,7 @@ async def last_when(
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E105", "E106")
 async def test_messages_of_a_schedule_continue_one_conversation(
     perdure_runtime: PlainRuntime, perdure_server: str
@@ -366,6 +367,7 @@ async def test_message_of_a_schedule_has_the_images_of_its_task(runtime: Runtime
     assert message.parts[-2:] == content
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E105")
 async def test_schedule_of_turns_becomes_one_of_messages_and_back(runtime: Runtime) -> None:
     """A change takes effect with the next start; results of the other kind are ignored."""

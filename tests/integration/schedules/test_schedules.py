@@ -101,6 +101,7 @@ async def test_turns_know_their_slots_over_the_change_to_summer_time(runtime: Ru
     assert {entry.id for entry in listed} <= {turn.id for turn in turns}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E62")
 @pytest.mark.parametrize(
     ("month", "days", "expected"),
@@ -131,6 +132,7 @@ async def test_time_in_the_hour_of_the_change_is_skipped_or_runs_once(
     assert len(model.requests) == len(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E62")
 async def test_jitter_moves_turns_and_not_their_slots(runtime: Runtime) -> None:
     """The slots of a backfill are those of the cron expression, and all of them run."""
@@ -204,6 +206,7 @@ async def test_same_definition_is_the_same_schedule_and_another_one_is_a_conflic
     }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E63")
 async def test_turn_that_is_started_by_hand_says_so(runtime: Runtime) -> None:
     """Also while the schedule is paused; two in one second are two turns."""
@@ -592,6 +595,7 @@ async def test_changes_at_the_same_moment_do_not_undo_each_other(runtime: Runtim
     assert (was_made, last.cron, last.is_paused, last.reason) == (False, "0 8 * * *", True, "now")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E71")
 async def test_schedule_of_another_program_is_not_taken_for_one_of_turns(runtime: Runtime) -> None:
     """It is in no list, cannot be found, and its id is a conflict. One that starts turns can be run
@@ -664,6 +668,7 @@ async def test_input_of_a_schedule_is_encrypted(
     assert (entry.error.code, entry.agent, entry.task) == ("PAYLOAD_DECODE", "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E72")
 async def test_large_input_is_in_the_external_storage(
     perdure_runtime: PlainRuntime, tmp_path: Path
@@ -686,6 +691,7 @@ async def test_large_input_is_in_the_external_storage(
     assert len(stored.raw_description.SerializeToString()) < 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E62")
 async def test_fork_of_a_turn_of_a_schedule_keeps_its_slot(runtime: Runtime) -> None:
     """It is a turn of its own: the schedule does not list it."""

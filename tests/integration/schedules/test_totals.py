@@ -23,6 +23,7 @@ from ...support.scheduling import DAILY, REPORTER, at, existing, new_id, status_
 from ...support.spending import Held, app, ended, usage
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E110")
 async def test_schedule_pauses_when_its_turns_have_spent_their_total(runtime: Runtime) -> None:
     """Turns that failed count. A turn that is started all the same ends at once, and the schedule
@@ -137,6 +138,7 @@ async def test_turns_that_are_cancelled_or_terminated_count(runtime: Runtime) ->
     assert (three.is_paused, three.reason) == (True, "for a test")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E109", "E112")
 async def test_turn_counts_once_beside_any_other_change(runtime: Runtime) -> None:
     """The activity is run again after a lost worker; at the same moment somebody changes the task,

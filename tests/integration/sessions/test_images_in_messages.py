@@ -58,6 +58,7 @@ def users(messages: Any) -> list[tuple[Any, ...]]:
     return [one.parts for one in messages if isinstance(one, UserMessage)]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E180")
 async def test_message_with_an_image_is_read_as_it_was_sent(runtime: Runtime) -> None:
     """By the turn that it begins and by those after it; readers name it by its kind and size."""
@@ -82,6 +83,7 @@ async def test_message_with_an_image_is_read_as_it_was_sent(runtime: Runtime) ->
     assert events[-1] == MessageSent("m-1", BRIEF, parts=ASKED)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E180", "E181")
 async def test_images_wait_and_are_steered_and_read_once(runtime: Runtime) -> None:
     """A status names them by kind and size; a message of the same id is the same message."""
@@ -113,6 +115,7 @@ async def test_images_wait_and_are_steered_and_read_once(runtime: Runtime) -> No
     assert PNG.data not in json.dumps([event.to_json() for event in events])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E180", "E54")
 async def test_images_of_an_interrupted_turn_stay_in_order(runtime: Runtime) -> None:
     """Those that it had not read are given to the next turn, with those that have come since. The
@@ -144,6 +147,7 @@ async def test_images_of_an_interrupted_turn_stay_in_order(runtime: Runtime) -> 
     assert [image.data for image in (queued[1], last[0]) if str(image.data) in told] == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E180", "E47", "E58")
 async def test_images_are_in_forks_and_in_resumed_turns(runtime: Runtime) -> None:
     model = Paced(says("one"), says("never"), says("forked"), says("resumed"))
@@ -179,6 +183,7 @@ def seers(*agents: Agent, **models: ScriptedModel) -> AgentWorker:
     return AgentWorker(*agents, providers=models, profiles={"blind:*": ModelProfile(media={})})
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E182", "M33")
 async def test_model_without_vision_gets_sentences_for_images_that_came_later(
     runtime: Runtime,
@@ -216,6 +221,7 @@ async def test_next_model_reads_the_image_that_a_turn_begins_with(runtime: Runti
     assert blind.call_count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E182", "M34")
 async def test_broken_image_does_not_end_every_later_turn(runtime: Runtime) -> None:
     """The provider rejects it once; the next turn is asked without it."""
@@ -267,6 +273,7 @@ async def test_input_guardrail_sees_text_and_images_of_messages(runtime: Runtime
 # What is refused
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E181")
 async def test_content_that_no_model_could_read_is_refused(runtime: Runtime) -> None:
     """Before anything is recorded, and by the session and the turn themselves as well."""

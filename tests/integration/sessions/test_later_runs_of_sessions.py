@@ -57,6 +57,7 @@ async def test_session_goes_on_in_a_new_run_although_messages_wait() -> None:
     assert texts(model.requests[1].messages) == ["first", "one", "second"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E115")
 async def test_message_at_the_beginning_of_a_run_comes_before_its_turn(perdure_server: str) -> None:
     """The run and its readers agree on what the turn was given, and on what waits."""

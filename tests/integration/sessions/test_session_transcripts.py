@@ -108,7 +108,7 @@ SHAPES = {
 
 @pytest.mark.accepts("E125")
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_turn_of_a_session_decides_as_one_that_has_all_messages(
     runtime: Runtime, shape: str
 ) -> None:

@@ -136,6 +136,7 @@ async def test_message_interrupts_the_running_turn(runtime: Runtime) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E54")
 async def test_cancelled_turn_parks_the_queue(runtime: Runtime) -> None:
     """Until the next message, or until the session is resumed; nothing is deleted."""
@@ -167,6 +168,7 @@ async def test_cancelled_turn_parks_the_queue(runtime: Runtime) -> None:
     assert texts(model.requests[2].messages)[-1] == "fourth"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E98")
 @pytest.mark.parametrize("by_session", [True, False])
 async def test_message_right_after_a_cancel_is_read(runtime: Runtime, by_session: bool) -> None:
@@ -226,8 +228,8 @@ async def test_busy_session_refuses_what_it_is_told_to_refuse(runtime: Runtime) 
             await session.say(f"{number}")
         with pytest.raises(errors.SessionBusyError):
             await session.say("one too many")
-        for _ in range(limits.UNREAD_MESSAGES):
-            await session.unqueue((await session.status()).queue[0].id)
+        for unread in (await session.status()).queue:
+            await session.unqueue(unread.id)
         model.let_go(2)
         await first.result()
         await (await session.say("third", if_busy="reject")).result()
@@ -383,6 +385,7 @@ async def test_fork_of_a_session_goes_on_from_a_turn(runtime: Runtime) -> None:
     assert texts(model.requests[2].messages) == ["first", "one", "elsewhere"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y51")
 async def test_session_survives_its_worker(perdure_server: str) -> None:
     """A message that comes while no worker runs is taken in by the next one, once."""
@@ -405,6 +408,7 @@ async def test_session_survives_its_worker(perdure_server: str) -> None:
     assert sum(turn.messages.count("2") for turn in turns) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E51")
 async def test_readers_of_a_session_agree_with_it(runtime: Runtime) -> None:
     """Events can be resumed at any cursor; their fold is what the next turn begins with."""
@@ -433,6 +437,7 @@ async def until_recorded_turns(session: Session, turns: int) -> Any:
     return await session.turns()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E51")
 async def test_sessions_are_listed_and_are_no_turns(runtime: Runtime) -> None:
     label = secrets.token_hex(4)
@@ -541,6 +546,7 @@ async def test_what_a_turn_has_answered_is_in_the_next_read(runtime: Runtime) ->
     assert known[3] == texts(recorded)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E150")
 async def test_turn_that_no_session_records_is_in_the_conversation(runtime: Runtime) -> None:
     """A terminated session cannot record the turn that ends after it."""
@@ -591,6 +597,7 @@ async def test_message_after_the_answer_is_started(runtime: Runtime) -> None:
     assert (last.disposition, last.turn_id) == ("started", report.turn_id)
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E134")
 @pytest.mark.parametrize("agent", [None, "nobody"], ids=["model fails", "no model is called"])
 async def test_end_of_a_turn_answers_its_first_message_alone(
@@ -636,6 +643,7 @@ async def accepted(client: RecordingClient, session: Session, name: str) -> list
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E168")
 async def test_cancel_while_a_turn_is_recorded_ends_the_session(runtime: Runtime) -> None:
     """Also a second time, and at once: it does not wait for the record."""

@@ -33,6 +33,7 @@ async def sends_none(client: AgentClient, turn: Turn[Any]) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H133")
 async def test_each_turn_of_a_session_sends_its_webhook(
     runtime: Runtime, receiver: Receiver
@@ -72,6 +73,7 @@ async def test_each_turn_of_a_session_sends_its_webhook(
     assert not any(SECRET.removeprefix("whsec_") in history.to_json() for history in histories)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H133")
 async def test_turn_that_its_session_cancels_sends_its_webhook(
     runtime: Runtime, receiver: Receiver

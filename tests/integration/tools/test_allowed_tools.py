@@ -115,6 +115,7 @@ async def test_resolver_that_finds_nothing_is_soft_and_one_that_raises_is_not(
     assert model.call_count == 2
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("T24")
 @pytest.mark.parametrize("parallel", [False, True])
 async def test_resolver_that_raises_when_its_tool_is_called_ends_the_turn(

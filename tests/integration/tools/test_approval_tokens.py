@@ -54,6 +54,7 @@ async def test_call_of_a_turn_that_was_started_again_is_approved_by_its_token_al
     assert sent == ["Bob"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A9")
 async def test_token_of_another_run_is_refused_for_the_same_arguments(runtime: Runtime) -> None:
     """The same call of the next run is a different call."""
@@ -75,6 +76,7 @@ async def test_token_of_another_run_is_refused_for_the_same_arguments(runtime: R
     assert (before.digest, before.token == after.token, sent) == (after.digest, False, [])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A9")
 async def test_token_of_another_call_is_refused_with_a_call(runtime: Runtime) -> None:
     """To approve as well as to deny it; its own token is accepted."""
@@ -94,6 +96,7 @@ async def test_token_of_another_call_is_refused_with_a_call(runtime: Runtime) ->
     assert sent == ["Ann"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A9")
 async def test_id_of_a_call_does_where_the_turn_had_one_run(runtime: Runtime) -> None:
     """There an id always has the same arguments; the token is accepted, too."""

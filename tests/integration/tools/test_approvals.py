@@ -251,6 +251,7 @@ async def test_policy_allows_denies_and_fails(runtime: Runtime) -> None:
     assert "OSError: no database" in contents[2]
 
 
+@pytest.mark.slow
 async def test_task_that_requires_approval_lets_read_only_calls_through(runtime: Runtime) -> None:
     """Every call that is not read-only waits."""
     model = ScriptedModel(calls(call("look"), call("note", text="x")), says("done"))
@@ -342,6 +343,7 @@ async def test_model_is_told_of_arguments_that_a_person_changed(runtime: Runtime
     assert model.requests[1].messages[-1] == report.messages[2]
 
 
+@pytest.mark.slow
 async def test_denials_are_no_loop(runtime: Runtime) -> None:
     """No tool has failed: the model may still answer, however often a person denied a call."""
     model = ScriptedModel(

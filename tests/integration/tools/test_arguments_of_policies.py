@@ -86,6 +86,7 @@ async def test_what_waits_is_what_the_policy_saw_and_what_runs(
     assert (proposed.values, paid) == ({"euros": values[0], "force": values[1]}, [values])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A8")
 async def test_call_that_the_tool_would_refuse_is_denied_before_the_policy_is_asked(
     runtime: Runtime,
@@ -140,6 +141,7 @@ async def test_call_without_a_policy_is_converted_before_a_person_sees_it(runtim
     assert (one.arguments, paid) == ('{"euros":7,"force":true}', [(7, True)])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A8")
 async def test_policy_sees_what_a_delegation_gives(runtime: Runtime) -> None:
     """The tools of delegation take JSON unchanged."""
@@ -172,6 +174,7 @@ def together(count: int) -> Any:
     return BeforeValidator(wait)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A10")
 async def test_arguments_of_many_calls_are_converted_at_once(runtime: Runtime) -> None:
     """The validators of one answer's calls take no longer together than the slowest one."""

@@ -49,6 +49,7 @@ async def first_timer(client: RecordingClient, turn: Turn) -> None:
             return
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A3")
 async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
     """The turn still waits for other calls; an expired one cannot be approved, is no longer shown,
@@ -85,6 +86,7 @@ async def test_decision_after_its_expiry_is_not_taken(runtime: Runtime) -> None:
     assert SENT == ["Cid"]
 
 
+@pytest.mark.slow
 async def test_memo_has_the_arguments_of_what_waits_while_it_does(runtime: Runtime) -> None:
     """Readers of Temporal alone see the request, and nothing of it after the decision."""
     async with runtime(

@@ -67,6 +67,7 @@ async def test_functions_are_the_tools_of_a_server(runtime: Runtime) -> None:
     assert github.calls[:2] == [("list_issues", {"label": "bug"}), ("merge", {"number": 7})]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P23")
 async def test_server_goes_down_in_the_middle_of_a_turn_and_before_one(runtime: Runtime) -> None:
     """During a turn, the call is an error result for the model; a turn that starts then fails."""

@@ -131,6 +131,7 @@ class Slow:
         return "found"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T34")
 async def test_local_call_is_one_event_and_needs_no_workflow_task(runtime: Runtime) -> None:
     """A step has 7 events and one workflow task instead of 12 and two; context, key, report and
@@ -218,6 +219,7 @@ async def test_call_that_takes_longer_than_a_second_goes_on_as_an_activity(
     assert report.tool_calls == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T36")
 async def test_local_calls_beside_others_or_too_many_of_them_are_activities(
     runtime: Runtime,
@@ -362,6 +364,7 @@ async def test_local_call_waits_for_approval_like_any_other(runtime: Runtime) ->
     assert (stopped.value.report.spent.tool_calls, counted[MARKER]) == (1, 1)
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("T39")
 @pytest.mark.parametrize("how", ["cancel", "deadline"])
 async def test_turn_is_stopped_at_most_a_second_late(runtime: Runtime, how: str) -> None:
@@ -441,6 +444,7 @@ async def deployed(work: Queue, before: Tool, after: Tool) -> Turn:
     return turn
 
 
+@pytest.mark.table(2)
 @pytest.mark.accepts("T40")
 @pytest.mark.parametrize("change", ["not local", "local", "not read-only", "gone"])
 async def test_definition_decides_whether_a_call_is_local(perdure_server: str, change: str) -> None:

@@ -137,7 +137,7 @@ async def test_answers_with_many_calls_end_typed_and_leave_other_turns_alone(
 @pytest.mark.accepts("L21")
 @pytest.mark.parametrize("protocol", ["native", "react_text", "json"])
 @pytest.mark.parametrize("live", [False, True])
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 async def test_limit_holds_in_every_protocol_streamed_or_not(
     run: Run, protocol: Literal["native", "react_text", "json"], live: bool
 ) -> None:
@@ -263,6 +263,7 @@ async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L25")
 async def test_ids_that_people_see_are_plain(runtime: Runtime) -> None:
     """An id that would move the cursor is in no event; the call is approved under another one."""

@@ -34,6 +34,7 @@ def notes(folder: Path, **options: Any) -> MCPServer:
     return MCPServer.stdio("notes", [sys.executable, "-S", RAW, str(folder)], **options)
 
 
+@pytest.mark.slow
 async def test_connection_that_nobody_uses_is_closed_and_opened_again(tmp_path: Path) -> None:
     """Without a request for that."""
     pool = Pool(idle_s=0.3)
@@ -52,6 +53,7 @@ STUBBORN = (
 )
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("T15")
 @pytest.mark.parametrize(
     ("command", "code"),
@@ -95,6 +97,7 @@ async def test_server_that_does_not_read_is_an_error_result(run: Run, tmp_path: 
     assert report.duration < timedelta(seconds=12)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_worker_environment_is_not_in_the_history(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,7 @@ class Ask:
         )
 
 
+@pytest.mark.slow
 async def test_worker_with_a_dynamic_activity_of_its_own_is_refused(
     perdure_server: str, tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ async def test_activity_of_other_people_that_is_not_deployed_is_not_swallowed(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_agent_that_a_factory_makes_has_its_servers_too(
     runtime: Runtime, tmp_path: Path
@@ -128,6 +130,7 @@ async def test_agent_that_a_factory_makes_has_its_servers_too(
     assert "perdure.call_tool" in history
 
 
+@pytest.mark.slow
 async def test_delegate_inherits_the_tools_of_a_server(runtime: Runtime, tmp_path: Path) -> None:
     """The child's turn pins them separately, and both use one process."""
     writer = Agent(name="writer", model="scripted:writer")
@@ -149,6 +152,7 @@ async def test_delegate_inherits_the_tools_of_a_server(runtime: Runtime, tmp_pat
     assert len(pids(tmp_path)) == 1
 
 
+@pytest.mark.slow
 async def test_policy_is_asked_about_a_tool_of_a_server(run: Run, tmp_path: Path) -> None:
     """With the name that the model uses; a hint of the server makes no tool read-only."""
     asked: list[ProposedCall] = []
@@ -189,6 +193,7 @@ async def test_turns_of_ten_agents_share_one_process(runtime: Runtime, tmp_path:
     assert len(pids(tmp_path)) == 1
 
 
+@pytest.mark.slow
 async def test_call_has_a_span(runtime: Runtime, tmp_path: Path) -> None:
     """Even though the activity's name is not known in advance."""
     spans = InMemorySpanExporter()
@@ -205,6 +210,7 @@ async def test_call_has_a_span(runtime: Runtime, tmp_path: Path) -> None:
     assert "execute_tool notes__echo" in [span.name for span in spans.get_finished_spans()]
 
 
+@pytest.mark.slow
 def test_missing_package_is_named() -> None:
     """Before anything is started, with the extra to install."""
     code = (

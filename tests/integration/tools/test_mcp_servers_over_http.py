@@ -88,7 +88,7 @@ def stock(served: Served, **options: Any) -> MCPServer:
 
 @pytest.mark.accepts("T15")
 @pytest.mark.parametrize("way", ["http", "stdio"])
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_tools_of_a_server_are_called(run: Run, served: Served, way: str) -> None:
     """Texts, values and errors come back as text, over both transports."""
     stdio = MCPServer.stdio("stock", [sys.executable, SERVER, "stdio"])
@@ -111,6 +111,7 @@ async def test_tools_of_a_server_are_called(run: Run, served: Served, way: str) 
     assert "item" in unfit.content
 
 
+@pytest.mark.slow
 async def test_key_of_the_environment_reaches_the_server_and_is_nowhere_else(
     runtime: Runtime, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ async def test_call_over_http_is_stopped_at_its_timeout_and_a_long_answer_at_its
     assert count.content == "3"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T15")
 async def test_port_that_says_nothing_fails_the_turn_in_time(
     run: Run, monkeypatch: pytest.MonkeyPatch

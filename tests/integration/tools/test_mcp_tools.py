@@ -68,6 +68,7 @@ async def test_tools_of_a_stdio_server_are_activities_under_their_names(
     assert not alive(pids(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T17")
 async def test_odd_name_is_mapped_and_called_by_its_own(run: Run, tmp_path: Path) -> None:
     """The model gets a name that providers accept; the server gets its own name."""
@@ -79,6 +80,7 @@ async def test_odd_name_is_mapped_and_called_by_its_own(run: Run, tmp_path: Path
     assert results == [("now", False)]
 
 
+@pytest.mark.slow
 async def test_what_is_no_text_becomes_text(run: Run, tmp_path: Path) -> None:
     """Images and PDF are named with their size, resources are named, structured values are
     JSON, and long texts are clipped.
@@ -135,7 +137,7 @@ BAD = {
         for name, case in BAD.items()
     ],
 )
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
     run: Run, tmp_path: Path, tool: str, words: str
 ) -> None:
@@ -169,7 +171,7 @@ async def test_bad_server_is_an_error_result_and_the_next_call_has_a_new_one(
         ),
     }.items(),
 )
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_server_that_does_not_start_or_list_its_tools_fails_the_turn(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manner: str, words: str
 ) -> None:
@@ -189,6 +191,7 @@ async def test_server_that_does_not_start_or_list_its_tools_fails_the_turn(
     await eventually(lambda: not alive(pids(tmp_path)), "they are gone")
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize(
     ("server", "words"),
     [
@@ -215,6 +218,7 @@ async def test_server_that_cannot_be_reached_is_a_configuration_error(
     assert words in str(raised.value)
 
 
+@pytest.mark.slow
 async def test_start_that_fails_once_is_tried_again(run: Run, tmp_path: Path) -> None:
     """There are two attempts."""
     assert await results_of(run, notes(tmp_path, "once"), call("notes__echo", text="a")) == [
@@ -252,6 +256,7 @@ async def test_tool_that_changes_during_a_turn_is_not_called(
     assert after.output == "next"
 
 
+@pytest.mark.slow
 async def test_digest_in_code_is_what_a_turn_accepts(run: Run, tmp_path: Path) -> None:
     """Another list fails the turn at its start, and the error has both digests; with the new digest
     it runs.
@@ -267,6 +272,7 @@ async def test_digest_in_code_is_what_a_turn_accepts(run: Run, tmp_path: Path) -
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trusted", [False, True])
 async def test_hints_count_only_of_a_trusted_server(
     runtime: Runtime, tmp_path: Path, trusted: bool
@@ -299,6 +305,7 @@ async def _pending(turn: Any) -> Any:
     return waits
 
 
+@pytest.mark.slow
 async def test_allowed_tools_and_approvals_by_the_servers_own_names(
     run: Run, tmp_path: Path
 ) -> None:
@@ -314,6 +321,7 @@ async def test_allowed_tools_and_approvals_by_the_servers_own_names(
     assert [tool.name for tool in model.requests[0].tools] == ["notes__echo", name_of("notes", ODD)]
 
 
+@pytest.mark.slow
 async def test_server_gets_the_environment_that_is_named_and_no_other(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,7 +377,7 @@ async def test_result_is_not_held_to_the_schema_of_its_own_server(
 
 @pytest.mark.accepts("G1", "T15")
 @pytest.mark.parametrize("code", [-32603, -32602, -32601, -32001, -32000, 7])
-@pytest.mark.table(2)
+@pytest.mark.slow
 async def test_key_that_a_server_quotes_in_an_error_or_a_result_is_cut_out(
     runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:

@@ -98,6 +98,7 @@ async def test_model_without_vision_gets_a_sentence_and_the_turn_goes_on(runtime
     assert report.steps[0].results[0].media == (PNG,)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M34")
 async def test_request_that_is_rejected_with_an_image_is_made_again_without(
     runtime: Runtime,
@@ -139,6 +140,7 @@ async def test_request_that_is_rejected_without_an_image_too_ends_the_turn(
     assert model.call_count == 3
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M36")
 async def test_large_image_without_external_storage_is_an_error_that_the_model_reads(
     runtime: Runtime,
@@ -156,6 +158,7 @@ async def test_large_image_without_external_storage_is_an_error_that_the_model_r
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("M36")
 async def test_large_image_of_a_tool_goes_through_external_storage(
     perdure_server: str, tmp_path: Path

@@ -35,7 +35,7 @@ def agent(**fields: Any) -> Agent:
     return Agent(**{"name": "clerk", "model": "scripted:clerk", "tools": [look, send], **fields})
 
 
-@pytest.mark.table(2)
+@pytest.mark.slow
 @pytest.mark.accepts("E25")
 @pytest.mark.parametrize(
     ("said", "words"),
@@ -73,6 +73,7 @@ async def test_policy_that_returns_no_verdict_denies(
     ]
 
 
+@pytest.mark.slow
 async def test_policy_that_the_deployed_agent_has_not_any_more_denies(perdure_server: str) -> None:
     """A turn that was started with a policy requires one, even if the next release has none:
     without a verdict, the call does not run.
@@ -93,6 +94,7 @@ async def test_policy_that_the_deployed_agent_has_not_any_more_denies(perdure_se
     ]
 
 
+@pytest.mark.slow
 async def test_policy_whose_worker_is_lost_is_asked_again(perdure_server: str) -> None:
     """The next worker evaluates its own policy, and the call follows that verdict."""
     asked = asyncio.Event()
@@ -118,6 +120,7 @@ async def test_policy_whose_worker_is_lost_is_asked_again(perdure_server: str) -
     ]
 
 
+@pytest.mark.slow
 async def test_reason_of_a_denial_needs_no_name(runtime: Runtime) -> None:
     """`Deny("reason")` works, and the model gets the reason."""
     model = ScriptedModel(calls(call("look")), says("done"))

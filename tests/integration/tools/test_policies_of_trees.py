@@ -66,7 +66,7 @@ def rules(verdict: Said, asked: list[str]) -> Callable[[ProposedCall], Said]:
 
 @pytest.mark.accepts("A7")
 @pytest.mark.parametrize("who", ["top", "middle", "low"])
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_any_policy_on_the_way_down_denies(runtime: Runtime, who: str) -> None:
     """The policies of the owner, of the agent in between, and of the caller are all evaluated."""
     ran.clear()
@@ -84,6 +84,7 @@ async def test_any_policy_on_the_way_down_denies(runtime: Runtime, who: str) -> 
     assert sorted(asked) == ["low", "middle", "top"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A7")
 async def test_policy_in_the_middle_denies_where_it_is_the_only_one(runtime: Runtime) -> None:
     """A call that its own model may not make does not run further down either."""
@@ -110,7 +111,7 @@ async def test_tool_runs_below_where_all_policies_allow_it(runtime: Runtime) -> 
     assert (ran, sorted(asked)) == (["x"], ["low", "middle", "top"])
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("A7")
 @pytest.mark.parametrize("wants", ["all", "changes"])
 async def test_approval_that_an_agent_in_between_wants_is_asked_below(

@@ -51,6 +51,7 @@ async def test_context_is_injected_and_hidden_from_the_model(runtime: Runtime) -
     ] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T12")
 async def test_each_call_has_an_idempotency_key_of_its_own(runtime: Runtime) -> None:
     """Equal calls of one turn differ, and so does the same call of a turn that is restarted under
@@ -77,6 +78,7 @@ async def test_each_call_has_an_idempotency_key_of_its_own(runtime: Runtime) -> 
     assert len(keys) == len(set(keys)) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T12")
 async def test_tool_reads_a_secret_from_the_environment_of_the_worker(
     run: Run, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +136,7 @@ async def test_heartbeat_of_a_tool_is_seen_while_it_runs(runtime: Runtime, kind:
     assert report.steps[0].results[0].content == "read"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T12")
 async def test_heartbeat_works_from_a_thread_that_the_tool_made(run: Run) -> None:
     """`ThreadPoolExecutor` and `run_in_executor` do not copy context variables."""
@@ -174,6 +177,7 @@ async def _until(
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T12")
 async def test_heartbeat_that_is_no_json_or_too_long_fails_in_the_tool(run: Run) -> None:
     """The model gets the error; the worker is not considered lost, and the tool runs once."""

@@ -65,7 +65,7 @@ def raises_later(error: BaseException) -> Tool:
     ],
     ids=["message", "no message", "ours", "surrogate"],
 )
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 async def test_tool_that_raises_is_an_error_result(
     run: Run, make: Callable[[BaseException], Tool], error: BaseException, content: str
 ) -> None:
@@ -91,7 +91,7 @@ async def test_tool_that_raises_is_an_error_result(
     ],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.table(3)
+@pytest.mark.table(1)
 async def test_tool_that_raises_what_nobody_catches_is_an_error_result(
     run: Run, make: Callable[[BaseException], Tool], error: BaseException
 ) -> None:
@@ -118,6 +118,7 @@ async def test_sync_tool_that_calls_exit_is_an_error_result(run: Run) -> None:
     assert results == [("leave failed: SystemExit: usage: leave NAME", True), ("5", False)]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T2")
 async def test_exit_in_a_task_of_an_async_tool_does_not_end_the_loop_of_all_tools(run: Run) -> None:
     """`gather` and `wait_for` create tasks, and a `SystemExit` in a task passes through asyncio's
@@ -240,6 +241,7 @@ async def test_arguments_that_do_not_fit_are_an_error_result_and_call_nothing(ru
     assert called == [7]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T9")
 async def test_calls_without_an_id_or_with_one_that_is_taken_get_their_own(run: Run) -> None:
     """Ids are unique in the whole transcript, including an earlier turn's; each result has the id
@@ -278,6 +280,7 @@ async def test_calls_without_an_id_or_with_one_that_is_taken_get_their_own(run: 
     assert model.requests[2].messages == report.messages[:-1]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T10")
 async def test_tools_are_offered_in_the_order_given(run: Run) -> None:
     """In every request: the agent's own, then toolbox by toolbox."""
@@ -291,6 +294,7 @@ async def test_tools_are_offered_in_the_order_given(run: Run) -> None:
     ] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T13", "Y9")
 async def test_long_result_is_clipped_with_a_note_of_both_sizes(run: Run) -> None:
     """A result at the limit in bytes is complete; a longer one is cut so that it fits together with
@@ -332,6 +336,7 @@ async def test_long_error_is_clipped_and_stays_an_error(run: Run) -> None:
     assert len(content) <= limits.TOOL_RESULT_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T3", "T13")
 async def test_result_for_an_unknown_tool_is_clipped_too(run: Run) -> None:
     """A model that writes its answer into a tool's name does not get all of it back."""

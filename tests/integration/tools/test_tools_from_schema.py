@@ -48,6 +48,7 @@ def payment(bank: Bank, **options: Any) -> Tool[..., str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T25")
 async def test_model_sees_the_schema_and_the_function_gets_the_arguments(run: Run) -> None:
     """The schema is sent unchanged, and JSON values are passed by name."""
@@ -99,6 +100,7 @@ async def test_arguments_that_break_the_schema_do_not_reach_the_function(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T25")
 async def test_async_function_gets_its_context(run: Run) -> None:
     """The context is passed next to the arguments and is not part of the schema."""

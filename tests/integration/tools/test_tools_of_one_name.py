@@ -49,6 +49,7 @@ class Paused:
     async def close(self) -> None: ...
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T18")
 async def test_two_agents_with_different_tools_of_one_name_run_their_own(runtime: Runtime) -> None:
     """Even if one is sync and the other async, with other arguments."""
@@ -86,6 +87,7 @@ async def test_two_agents_with_different_tools_of_one_name_run_their_own(runtime
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T18")
 async def test_tool_is_an_activity_of_its_name(runtime: Runtime) -> None:
     """Its name is shown in the Temporal UI."""
@@ -151,6 +153,7 @@ async def test_name_of_an_activity_of_ours_is_refused_too(perdure_server: str) -
     _collect()
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("T4")
 @pytest.mark.parametrize(
     ("fields", "sources"),
@@ -191,6 +194,7 @@ async def test_duplicate_tool_fails_the_turn_before_the_model_is_asked(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T4")
 async def test_duplicate_tool_of_a_registered_agent_is_refused_when_the_worker_is_built(
     runtime: Runtime,
@@ -210,6 +214,7 @@ async def test_duplicate_tool_of_a_registered_agent_is_refused_when_the_worker_i
     _collect()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T20")
 async def test_tool_that_changed_while_the_model_was_thinking_is_not_called(
     runtime: Runtime,
@@ -273,6 +278,7 @@ async def test_tool_that_changed_while_the_model_was_thinking_is_not_called(
     assert called == ["new kept", "new kept"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T20")
 async def test_tool_of_a_replaced_agent_may_change_its_kind(runtime: Runtime) -> None:
     """Sync when the worker started, async now, and the other way round: the deployed function runs
@@ -327,6 +333,7 @@ async def test_tool_added_after_the_worker_started_runs_in_the_next_turn(runtime
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T20")
 async def test_worker_of_another_release_without_the_tool_answers_with_an_error_result(
     perdure_server: str,
@@ -402,6 +409,7 @@ async def test_factory_is_called_once_a_turn_and_the_tools_it_makes_run(runtime:
     assert types[2:4] == ["perdure.call_sync_tool", "perdure.call_tool"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D16")
 async def test_factory_of_a_turn_that_another_process_began_is_called_there_too(
     perdure_server: str,

@@ -16,6 +16,7 @@ from perdure.toolboxes import calculator, clock, fetch, files, shell
 from ...conftest import Run, Runtime, eventually
 
 
+@pytest.mark.slow
 async def test_turn_goes_on_after_everything_that_is_refused(run: Run, tmp_path: Path) -> None:
     """Each refusal is an error result for the model, without the path of the folder."""
     (tmp_path / "secret.txt").write_text("swordfish")
@@ -55,6 +56,7 @@ async def test_turn_goes_on_after_everything_that_is_refused(run: Run, tmp_path:
     )
 
 
+@pytest.mark.slow
 async def test_cancel_of_a_turn_ends_its_command(runtime: Runtime, tmp_path: Path) -> None:
     """And all of its child processes: none is left after the turn."""
     command = "echo begun > begun; sh -c 'echo $$ > pid; sleep 300; true' & wait"

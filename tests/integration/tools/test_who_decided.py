@@ -179,6 +179,7 @@ async def test_cancel_and_resume_of_a_turn_say_who_asked(runtime: Runtime) -> No
     assert (report.forked_from.by, status.forked_from) == (ANNA, report.forked_from)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("A15")
 async def test_requests_to_a_session_say_who_asked(runtime: Runtime) -> None:
     """To interrupt, resume, pay for and cancel it; without a name they have none."""

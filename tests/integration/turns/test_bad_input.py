@@ -223,7 +223,7 @@ async def test_field_that_a_newer_client_sends_is_ignored(runtime: Runtime) -> N
     ["", "nobody", "clerk\0", "x" * 100_000, "x" * 1_400_000, "ü" * 900_000],
     ids=["empty", "unknown", "nul", "long", "longer", "longest"],
 )
-@pytest.mark.table(2)
+@pytest.mark.slow
 async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(
     runtime: Runtime, name: str
 ) -> None:
@@ -247,7 +247,7 @@ async def test_agent_that_nobody_knows_fails_the_turn_whatever_its_name_is(
     ],
     ids=["one label", "many labels", "history", "task type"],
 )
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_start_that_the_server_takes_is_never_too_large_for_the_turn_to_end(
     runtime: Runtime, more: dict[str, Any]
 ) -> None:
@@ -287,7 +287,7 @@ async def test_task_over_a_mebibyte_is_refused_at_the_client(runtime: Runtime, l
     assert caught.value.context["limit"] == limits.TASK_BYTES
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("Y9", "U10")
 @pytest.mark.parametrize(
     "request_",
@@ -372,6 +372,7 @@ async def test_answer_of_three_megabytes_fails_the_turn_typed(run: Run, reply: A
     assert (caught.value.report.messages, model.call_count) == ((UserMessage.of("2 + 3?"),), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("C9", "C10")
 async def test_large_answer_is_billed_and_not_checked(runtime: Runtime) -> None:
     """Its tokens are counted although none of it is kept or validated; its activity has time for a
@@ -410,6 +411,7 @@ async def test_large_answer_is_billed_and_not_checked(runtime: Runtime) -> None:
     assert timeout > limits.MODEL_CALL + 2 * limits.USER_CODE
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y9")
 async def test_answer_that_just_fits_is_the_output_in_full(run: Run) -> None:
     """The summary in the workflow's result is bounded; the report is read from history."""
@@ -418,6 +420,7 @@ async def test_answer_that_just_fits_is_the_output_in_full(run: Run) -> None:
     assert report.output == "x" * 1_400_000
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y9")
 async def test_arguments_that_just_fit_into_the_answer_run_or_fail_typed(runtime: Runtime) -> None:
     """The input of the tool's activity contains them again, with other data."""
@@ -466,6 +469,7 @@ async def test_error_of_a_model_reaches_the_caller_as_its_class_whatever_it_quot
 # Text that is not text, numbers that are not numbers.
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y9", "G3")
 async def test_odd_tool_results_reach_the_model_cleaned(run: Run) -> None:
     """Lone surrogates are replaced, NUL and non-finite numbers are written, and huge numbers are
@@ -509,6 +513,7 @@ async def test_odd_tool_results_reach_the_model_cleaned(run: Run) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G3")
 async def test_odd_calls_of_a_model_are_error_results(run: Run) -> None:
     """NUL, line breaks and empty names; NUL, NaN and deep nesting in arguments."""
@@ -578,7 +583,7 @@ def _odd_answer(**fields: Any) -> ModelAnswer:
     )
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 @pytest.mark.accepts("G3", "U6")
 @pytest.mark.parametrize(
     "answer",
@@ -733,7 +738,7 @@ def _bad_limit(info: TurnInfo) -> Agent:
     return Agent(name="_bad_limit", model="scripted:x", max_iterations=0)
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 @pytest.mark.accepts("U6", "D16")
 @pytest.mark.parametrize(
     "factory",
@@ -754,6 +759,7 @@ async def test_agent_that_cannot_be_made_fails_the_turn_as_a_configuration_error
     assert (error.report.outcome, model.call_count) == (Outcome.FAILED, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U6", "U12")
 async def test_turn_that_is_terminated_is_an_error_of_ours_with_what_was_done(
     runtime: Runtime,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import secrets
 
+import pytest
 from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -56,6 +57,7 @@ class GivesUp:
         return [without_one, without_both, was_new, not board.is_new(MORE)]
 
 
+@pytest.mark.slow
 async def test_call_that_was_never_handed_out_leaves_no_trace(perdure_server: str) -> None:
     """Other facts of that task stay; what is already in history is not repeated."""
     client, queue = await Client.connect(perdure_server), f"test-{secrets.token_hex(6)}"

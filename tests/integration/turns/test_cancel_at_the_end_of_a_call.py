@@ -24,6 +24,7 @@ STARTED, COMPLETED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O1")
 async def test_answer_that_comes_with_the_cancel_is_kept_and_paid(perdure_server: str) -> None:
     """There is no worker for workflow tasks while the model answers and the turn is cancelled; then

@@ -343,6 +343,7 @@ async def test_cancelled_turn_does_not_wait_for_a_state_that_cannot_be_read(
     assert isinstance(caught.value.cause, CancelledError)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H132")
 async def test_workflow_with_a_made_up_input_ends_at_once(runtime: Runtime) -> None:
     """A batch of parts without end, a turn with followers without end, a webhook of a run that

@@ -159,7 +159,7 @@ WAITING: dict[str, tuple[dict[str, Any], dict[str, Any], list[Reply]]] = {
 }
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 @pytest.mark.accepts("E93")
 @pytest.mark.parametrize("kind", WAITING)
 async def test_turn_that_waits_ends_at_its_deadline(runtime: Runtime, kind: str) -> None:
@@ -339,6 +339,7 @@ async def test_moments_that_make_no_sense_are_refused_at_once(runtime: Runtime) 
     assert report.output == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E95")
 async def test_start_that_is_repeated_after_the_deadline_finds_the_turn(runtime: Runtime) -> None:
     """Another delay or deadline does not make it another turn; a new id is refused."""
@@ -364,6 +365,7 @@ async def test_start_that_is_repeated_after_the_deadline_finds_the_turn(runtime:
     assert (await turn.first_run()) == (await again.first_run()) == await other.first_run()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E93")
 async def test_cancel_before_the_deadline_is_a_cancel(runtime: Runtime) -> None:
     """And an answer before it is an answer."""

@@ -98,6 +98,7 @@ async def test_time_of_a_delayed_turn_begins_after_its_delay(runtime: Runtime) -
     assert HOUR / 2 < time <= HOUR
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E91")
 async def test_updates_and_a_cancel_during_a_delay_are_answered_at_once(runtime: Runtime) -> None:
     """What is added to a known limit counts when the turn begins. A limit of the agent is not known
@@ -137,6 +138,7 @@ async def test_updates_and_a_cancel_during_a_delay_are_answered_at_once(runtime:
     assert [(one.waits_for, one.outcome) for one in entry] == [("", "cancelled")]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E91")
 async def test_message_that_is_sent_during_a_delay_is_read_with_the_first_call(
     runtime: Runtime,
@@ -196,6 +198,7 @@ async def test_delay_until_a_moment_that_has_passed_is_none(runtime: Runtime) ->
     assert not is_stopped(state)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E96")
 async def test_commands_delay_a_turn_and_set_its_deadline(
     runtime: Runtime, perdure_server: str, capsys: pytest.CaptureFixture[str]

@@ -68,6 +68,7 @@ async def test_every_class_of_error_ends_a_turn_as_itself(ends: dict[str, End]) 
     )
 
 
+@pytest.mark.slow
 async def test_class_that_no_turn_ends_with_is_raised_by_another_test() -> None:
     """By the test that the table names."""
     tests = Path(__file__).parents[2]
@@ -300,6 +301,7 @@ async def test_spent_credit_of_a_provider_is_a_spent_budget(runtime: Runtime, po
     assert model.call_count == (3 if policy == "finish" else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U8", "B9")
 async def test_turn_that_finishes_may_still_get_its_last_answer(runtime: Runtime) -> None:
     """A shorter request can be within the rest of a credit."""
@@ -359,7 +361,7 @@ def kinds() -> dict[str, BaseException]:
     return {type(error).__name__: error for error in (*plain, *odd)}
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("U6", "U9")
 async def test_any_exception_of_a_provider_ends_the_turn_typed(runtime: Runtime) -> None:
     """A user's provider with bugs."""

@@ -129,6 +129,7 @@ async def test_last_step_is_the_default_and_a_fork_can_be_forked(runtime: Runtim
     assert started.public()["forked_from"] == {"turn_id": turn.id, "step": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E31")
 async def test_fork_has_the_limits_that_the_turn_was_given_afresh(runtime: Runtime) -> None:
     """A limit that it is given overrides them one by one."""
@@ -461,6 +462,7 @@ async def test_calls_that_may_happen_again_are_named(runtime: Runtime) -> None:
     assert last == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E41")
 async def test_bad_arguments_are_refused_and_nothing_is_started(runtime: Runtime) -> None:
     """Each is typed, at once."""

@@ -87,6 +87,7 @@ async def test_limit_of_a_turn_overrides_that_of_its_agent(run: Run, own: int, a
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E21")
 async def test_delegates_keep_the_limits_of_their_agents(runtime: Runtime) -> None:
     """A limit of iterations is for one turn, not for a tree."""
@@ -101,6 +102,7 @@ async def test_delegates_keep_the_limits_of_their_agents(runtime: Runtime) -> No
     assert (report.output, report.children[0].steps) == ("done", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E21")
 async def test_workflow_of_theirs_limits_a_turn(
     perdure_server: str, monkeypatch: pytest.MonkeyPatch
@@ -140,7 +142,7 @@ async def test_limit_is_not_part_of_what_is_asked(runtime: Runtime) -> None:
 BAD: list[Any] = [0, -1, True, 10**10, "5", 2.5, "unlimited"]
 
 
-@pytest.mark.table(1)
+@pytest.mark.slow
 @pytest.mark.accepts("E21")
 @pytest.mark.parametrize("given", BAD, ids=repr)
 async def test_invalid_iterations_are_refused_at_once(runtime: Runtime, given: Any) -> None:
@@ -223,6 +225,7 @@ async def test_turn_at_its_limit_waits_and_goes_on_with_more(runtime: Runtime) -
     assert (public["more"], public["iterations"]) == (None, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E22")
 async def test_budget_and_iterations_are_added_together_or_not_at_all(runtime: Runtime) -> None:
     """A limit that the turn does not have refuses both; budget alone does not end the wait."""
@@ -246,6 +249,7 @@ async def test_budget_and_iterations_are_added_together_or_not_at_all(runtime: R
     assert (report.output, len(report.steps)) == ("done", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E22")
 async def test_turn_without_a_limit_of_iterations_cannot_be_given_more(runtime: Runtime) -> None:
     """As with a budget, the whole request is refused."""
@@ -262,6 +266,7 @@ async def test_turn_without_a_limit_of_iterations_cannot_be_given_more(runtime: 
     assert (left.model_calls, left.iterations) == (1, None)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E22")
 async def test_turn_that_waits_for_iterations_can_be_let_end(runtime: Runtime) -> None:
     """By a cancel: the report has the work so far, and nothing waits any more."""
@@ -278,6 +283,7 @@ async def test_turn_that_waits_for_iterations_can_be_let_end(runtime: Runtime) -
     assert "perdure_waits_for" not in memo
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fail", "finish"])
 async def test_other_policies_end_the_turn_at_the_limit(runtime: Runtime, policy: Any) -> None:
     """As before."""
@@ -287,6 +293,7 @@ async def test_other_policies_end_the_turn_at_the_limit(runtime: Runtime, policy
     assert isinstance(error, errors.MaxIterationsError)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E22")
 async def test_delegate_at_its_limit_waits_and_the_turn_above_says_so(runtime: Runtime) -> None:
     """Only the delegate gets more: the limit is not shared."""
@@ -307,6 +314,7 @@ async def test_delegate_at_its_limit_waits_and_the_turn_above_says_so(runtime: R
     assert (left.iterations, report.output, report.children[0].steps) == (1, "done", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E21", "E22")
 async def test_commands_limit_a_turn_and_add_to_it(
     runtime: Runtime, perdure_server: str, capsys: pytest.CaptureFixture[str]
@@ -379,6 +387,7 @@ async def test_turn_that_waits_for_iterations_needs_no_worker(perdure_server: st
     assert (left.iterations, report.output, model.call_count) == (1, "done", 3)
 
 
+@pytest.mark.slow
 async def test_iterations_can_be_added_before_a_worker_has_the_turn(perdure_server: str) -> None:
     """The update is answered when the limit is known, whether it is the turn's own or the
     agent's.
@@ -399,6 +408,7 @@ async def test_iterations_can_be_added_before_a_worker_has_the_turn(perdure_serv
     assert [report.output for report in reports] == ["done", "done"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E23")
 async def test_turn_that_is_reset_keeps_its_limit_and_what_was_added(runtime: Runtime) -> None:
     """After a reset to the middle, it waits again and the addition is delivered again; after a

@@ -116,6 +116,7 @@ async def test_answer_in_the_last_allowed_call_succeeds(run: Run) -> None:
     assert report.output == "three"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L5")
 async def test_limit_of_two_makes_exactly_two_calls(run: Run) -> None:
     """There is no third one."""
@@ -206,6 +207,7 @@ async def test_transient_error_is_tried_once_more(run: Run) -> None:
     assert (report.output, report.model_calls, model.call_count) == ("five", 2, 2)
 
 
+@pytest.mark.slow
 async def test_transient_error_ends_the_turn_when_its_policy_says_so(run: Run) -> None:
     """One retry if there is no time for more; the class is the provider's error."""
     model = ScriptedModel(
@@ -220,6 +222,7 @@ async def test_transient_error_ends_the_turn_when_its_policy_says_so(run: Run) -
     assert model.call_count == 2
 
 
+@pytest.mark.slow
 async def test_cut_off_answer_is_reported_with_its_risk_and_runs_no_tool(run: Run) -> None:
     """A stop by max tokens is reported as a risk, not as an error."""
     model = ScriptedModel(calls(call("add", a=1, b=2), text="I will", stop=StopReason.MAX_TOKENS))

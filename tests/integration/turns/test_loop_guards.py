@@ -181,6 +181,7 @@ async def test_model_can_be_warned_instead(runtime: Runtime) -> None:
         assert heard.results[-1].content.endswith(TOLD)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L17")
 async def test_model_that_does_not_listen_is_told_again(runtime: Runtime) -> None:
     """Until its iterations are used up."""

@@ -13,7 +13,7 @@ from ...support.fidelity.script import Script
 from ...support.fidelity.simulated import simulated
 
 SEEDS = range(40)
-FAST = 5
+FAST = 3
 
 
 @pytest.mark.accepts("Y150")

@@ -134,6 +134,7 @@ async def test_same_id_attaches_to_the_failed_turn_and_raises_its_error(
     assert model.call_count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E26")
 async def test_misspelt_agent_does_not_take_the_id(runtime: Runtime, new_id: str) -> None:
     """With the right name a turn starts under the same id, once, even for concurrent callers; then
@@ -211,7 +212,7 @@ async def test_same_id_attaches_to_the_running_turn(
     ],
     ids=["agent", "task", "task type", "context", "no context", "history"],
 )
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 async def test_same_id_for_other_work_is_a_conflict(
     runtime: Runtime, new_id: str, other: dict[str, Any]
 ) -> None:
@@ -252,6 +253,7 @@ async def test_restart_runs_a_finished_turn_anew(runtime: Runtime, new_id: str) 
     assert (await second.first_run()) != await first.first_run()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E3")
 async def test_restart_ends_a_running_turn(runtime: Runtime, gate: Gate, new_id: str) -> None:
     """A caller that waits for the old run gets an error with its work so far."""
@@ -273,6 +275,7 @@ async def test_restart_ends_a_running_turn(runtime: Runtime, gate: Gate, new_id:
     )
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E3")
 @pytest.mark.parametrize("is_over", [True, False], ids=["over", "running"])
 async def test_same_id_is_an_error_where_that_was_asked_for(
@@ -294,6 +297,7 @@ async def test_same_id_is_an_error_where_that_was_asked_for(
     assert report.output == "done"
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize("if_exists", ["attach", "restart", "error"])
 async def test_new_id_starts_a_turn_whatever_is_to_happen_to_an_old_one(
     runtime: Runtime, new_id: str, if_exists: IfExists
@@ -305,6 +309,7 @@ async def test_new_id_starts_a_turn_whatever_is_to_happen_to_an_old_one(
     assert report.output == "five"
 
 
+@pytest.mark.slow
 async def test_turn_without_an_id_is_named_after_its_agent(runtime: Runtime) -> None:
     """`<agent>/<12 random characters>`, different each time."""
     async with runtime(ADDER, model=ScriptedModel(says("five"), says("five"))) as client:
@@ -316,6 +321,7 @@ async def test_turn_without_an_id_is_named_after_its_agent(runtime: Runtime) -> 
     assert ids[0] != ids[1]
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize(
     "turn_id",
     ["x" * 100, "ü" * 100, "🚲" * 100, "a b/c?d=#e%20\"'"],
@@ -412,6 +418,7 @@ async def test_port_that_does_not_speak_is_an_unreachable_server() -> None:
 # --- the end
 
 
+@pytest.mark.slow
 async def test_result_needs_no_worker_once_the_turn_is_over(
     runtime: Runtime, perdure_server: str, new_id: str
 ) -> None:
@@ -427,6 +434,7 @@ async def test_result_needs_no_worker_once_the_turn_is_over(
     assert await found.result() == report
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O6")
 async def test_on_step_is_called_with_every_step_in_order(runtime: Runtime) -> None:
     """Including the last step, each with its results; with sync and async functions."""
@@ -447,6 +455,7 @@ async def test_on_step_is_called_with_every_step_in_order(runtime: Runtime) -> N
     assert [[result.content for result in step.results] for step in seen] == [["2"], ["4"], []]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O6")
 async def test_on_step_that_raises_changes_nothing(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
@@ -503,6 +512,7 @@ async def test_cancelled_turn_says_why_and_keeps_what_it_did(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E4")
 async def test_cancel_without_a_reason_is_a_cancel(runtime: Runtime, gate: Gate) -> None:
     """The error has its default message."""
@@ -526,6 +536,7 @@ async def test_cancel_of_a_finished_turn_does_nothing(runtime: Runtime) -> None:
         assert await turn.result() == before
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U12")
 async def test_report_of_a_terminated_turn_is_folded_from_history(
     runtime: Runtime, gate: Gate, new_id: str
@@ -689,6 +700,7 @@ SQUEEZED = DataConverter(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "converter", [pydantic_data_converter, SQUEEZED], ids=["pydantic", "codec"]
 )
@@ -788,6 +800,7 @@ async def test_namespace_that_does_not_exist_is_said_in_the_error(
         await act(client)
 
 
+@pytest.mark.slow
 async def test_report_holds_the_answer_as_parts_and_as_text(runtime: Runtime) -> None:
     """Thinking is in the message, but not in the output."""
     async with runtime(ADDER, model=ScriptedModel(says("five", thinking="2 and 3"))) as client:

@@ -154,6 +154,7 @@ async def test_message_that_a_reset_delivers_again_is_read_once(runtime: Runtime
     assert [report.unread for report in reports] == [()] * len(reports)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E46")
 async def test_limit_of_iterations_grants_one_step_to_read_a_message(runtime: Runtime) -> None:
     """One in a turn: what comes after it is in the report."""
@@ -170,6 +171,7 @@ async def test_limit_of_iterations_grants_one_step_to_read_a_message(runtime: Ru
     assert len(error.report.steps) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E46")
 async def test_turn_that_waits_for_iterations_reads_a_message(runtime: Runtime) -> None:
     model = Talked(calls(call("look")), says("done"))
@@ -184,6 +186,7 @@ async def test_turn_that_waits_for_iterations_reads_a_message(runtime: Runtime) 
     assert texts(model.requests[1].messages)[-1] == NEWS
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E46", "E47")
 @pytest.mark.parametrize(("exhausted", "most"), [("fail", 1), ("pause", 1), ("finish", 2)])
 async def test_spent_budget_ends_a_turn_with_its_answer_and_names_what_is_unread(
@@ -201,6 +204,7 @@ async def test_spent_budget_ends_a_turn_with_its_answer_and_names_what_is_unread
     assert texts(report.unread) == [NEWS]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E47")
 async def test_turn_that_is_cancelled_names_what_is_unread_and_its_resumption_reads_it(
     runtime: Runtime,
@@ -253,6 +257,7 @@ async def test_model_call_is_stopped_for_a_message_that_is_to_be_read_now(runtim
     assert texts(model.requests[1].messages)[-1] == NEWS
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("E49")
 @pytest.mark.parametrize("denies", [True, False])
 async def test_calls_that_wait_for_a_person_are_denied_only_if_asked(
@@ -357,6 +362,7 @@ async def test_bad_messages_are_refused_and_change_nothing(runtime: Runtime) -> 
     assert over.value.report == report
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E45")
 async def test_plain_json_and_delegates_are_steered_too(runtime: Runtime) -> None:
     """A delegate's turn has an id, and Temporal's own client may send the message."""
@@ -443,6 +449,7 @@ async def test_input_guardrail_sees_messages_to_the_running_turn(runtime: Runtim
     assert model.call_count == 3
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U21")
 async def test_input_guardrail_sees_each_message_that_waited_in_a_session(runtime: Runtime) -> None:
     """Those that a turn begins with, and one that is steered."""

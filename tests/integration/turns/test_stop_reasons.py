@@ -19,6 +19,7 @@ from ...support.losses import timeless
 from ...support.spending import app, ended, report_of, usage
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L7")
 async def test_answer_that_was_cut_off_is_reported_with_its_risk(runtime: Runtime) -> None:
     """It is not an error, even if empty; its calls do not run; its messages can be continued."""
@@ -67,6 +68,7 @@ EMPTY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L15", "L16")
 async def test_empty_answer_is_an_error_of_the_model(runtime: Runtime) -> None:
     """Retried once, charged both times, and never an empty success."""
@@ -86,6 +88,7 @@ async def test_empty_answer_is_an_error_of_the_model(runtime: Runtime) -> None:
     ] * len(EMPTY)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L15")
 async def test_second_attempt_may_have_something_to_say(runtime: Runtime) -> None:
     """The empty answer is not part of the transcript."""
@@ -115,6 +118,7 @@ async def test_unknown_stop_reason_is_a_risk(runtime: Runtime) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_refusal_is_an_error_with_the_words_of_the_model(runtime: Runtime) -> None:
     """Even without a text."""
     model = ScriptedModel(
@@ -132,6 +136,7 @@ async def test_refusal_is_an_error_with_the_words_of_the_model(runtime: Runtime)
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("L11", "L10")
 async def test_cancel_between_two_tools_starts_no_other(runtime: Runtime) -> None:
     """It arrives at the last moment of tool 1, whose result is in the report, and tool 2 never
@@ -173,6 +178,7 @@ STOPPED = (
 )
 
 
+@pytest.mark.slow
 async def test_cancel_reaches_each_of_parallel_calls(runtime: Runtime) -> None:
     """All of them are told to stop at once, and none keeps running: the turn ends long before any
     would have ended by itself.

@@ -83,6 +83,7 @@ async def test_generate_refuses_the_same(runtime: Runtime) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_task_may_be_empty_where_a_context_says_what_is_asked(runtime: Runtime) -> None:
     """The model gets only the context; an image alone is a task as well."""
     model = ScriptedModel(says("five"), says("a cat"))
@@ -98,6 +99,7 @@ async def test_task_may_be_empty_where_a_context_says_what_is_asked(runtime: Run
     assert model.requests[1].messages == (UserMessage(parts=(image,)),)
 
 
+@pytest.mark.slow
 async def test_what_has_the_right_form_is_taken(runtime: Runtime) -> None:
     """Any iterable is accepted as a list, and mappings are accepted as a budget or as options."""
     model = ScriptedModel(says("done"))
@@ -147,6 +149,7 @@ LISTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.table(1)
 @pytest.mark.parametrize(
     ("given", "words"),
     LISTS,
@@ -163,6 +166,7 @@ async def test_filter_that_cannot_be_meant_is_refused(
     assert caught.value.message == words
 
 
+@pytest.mark.slow
 async def test_what_a_turn_is_told_is_refused_before_it_is_sent(runtime: Runtime) -> None:
     """A decision with arguments that are not a JSON object, an invalid budget: the turn keeps
     waiting for a valid one.
@@ -222,6 +226,7 @@ TELLS: dict[str, Tell] = {
 }
 
 
+@pytest.mark.slow
 async def test_budget_that_does_not_cover_what_is_overdrawn_leaves_nothing(
     runtime: Runtime,
 ) -> None:
@@ -238,6 +243,7 @@ async def test_budget_that_does_not_cover_what_is_overdrawn_leaves_nothing(
     assert timedelta(minutes=58) < enough.time < timedelta(hours=1)
 
 
+@pytest.mark.slow
 async def test_policy_that_wants_an_absurd_time_denies(runtime: Runtime) -> None:
     """Its call is not run, and the model gets the reason; the turn continues."""
     policed = Agent(
@@ -258,6 +264,7 @@ async def test_policy_that_wants_an_absurd_time_denies(runtime: Runtime) -> None
     )
 
 
+@pytest.mark.slow
 async def test_time_that_a_worker_of_an_earlier_release_wrote_is_taken(runtime: Runtime) -> None:
     """It had no bounds: its approval has already expired."""
     long_ago = RequireApproval.model_construct(expires=timedelta(days=-1))

@@ -88,6 +88,7 @@ async def test_session_sends_itself_a_message_when_a_reminder_is_due(runtime: Ru
     assert fold(facts).turns[-1].messages == (f"reminder-{reminder.id}",)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("W31")
 async def test_reminders_are_listed_and_given_up_by_people(runtime: Runtime) -> None:
     """By their ids, in the order in which they were set; what is not valid is an error result."""

@@ -186,6 +186,7 @@ async def test_wait_that_cannot_be_is_an_error_at_once(runtime: Runtime) -> None
     assert not any(isinstance(fact, WaitBegan) for fact in facts)
 
 
+@pytest.mark.slow
 async def test_wait_for_not_a_number_is_an_error(runtime: Runtime) -> None:
     """Some models write it, and JSON parsers read it."""
     asked = call("wait").model_copy(update={"arguments": '{"seconds": NaN, "note": "x"}'})
@@ -200,6 +201,7 @@ async def test_wait_for_not_a_number_is_an_error(runtime: Runtime) -> None:
     ]
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("W5")
 @pytest.mark.parametrize("ends", ["fail", "finish", "pause"])
 async def test_wait_longer_than_the_time_of_the_turn_is_refused(

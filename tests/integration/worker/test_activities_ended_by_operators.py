@@ -71,7 +71,7 @@ async def test_model_is_told_that_an_operator_ended_its_call_and_that_the_outcom
 
 @pytest.mark.accepts("Y20")
 @pytest.mark.parametrize("words", WORDS, ids=["fail", "complete"])
-@pytest.mark.table(1)
+@pytest.mark.slow
 async def test_turn_whose_model_call_an_operator_ends_fails_with_words_that_say_so(
     runtime: Runtime, words: tuple[str, ...]
 ) -> None:

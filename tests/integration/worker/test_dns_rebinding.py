@@ -98,6 +98,7 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P12")
 async def test_rebound_page_cannot_approve_by_the_web_ui(server: DevServer, waiting: Turn) -> None:
     """The same request to `localhost` does approve, so the host name is the reason of the
@@ -112,6 +113,7 @@ async def test_rebound_page_cannot_approve_by_the_web_ui(server: DevServer, wait
     assert ((await waiting.result()).output, RAN) == ("done", [3000])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P12")
 async def test_rebound_page_cannot_approve_by_the_http_api(api_port: int, waiting: Turn) -> None:
     """The server's own API has a port, too."""

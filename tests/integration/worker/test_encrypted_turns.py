@@ -126,6 +126,7 @@ def command(perdure_server: str, capsys: pytest.CaptureFixture[str]) -> Command:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P16", "P17")
 async def test_turn_that_cannot_be_decoded_costs_a_list_one_line(
     perdure_runtime: Runtime,

@@ -81,6 +81,7 @@ async def test_fairness_of_a_turn_is_that_of_its_later_runs(runtime: Runtime) ->
     assert order_of(info.priority) == (0, "tenant-7", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y55")
 async def test_fork_has_the_order_of_what_it_continues(runtime: Runtime) -> None:
     """Of a turn and of a session; a handle that names a key of its own keeps the priority."""

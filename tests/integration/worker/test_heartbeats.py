@@ -49,6 +49,7 @@ async def working(work: Queue, client: Client, **settings: timedelta) -> AsyncIt
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O26")
 async def test_cancel_reaches_an_activity_in_the_process_of_its_turn_before_its_next_heartbeat(
     perdure_server: str,
@@ -73,6 +74,7 @@ async def test_cancel_reaches_an_activity_in_the_process_of_its_turn_before_its_
     assert pending.activity_options.heartbeat_timeout.ToTimedelta() == far
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O26", "Y85")
 async def test_heartbeats_are_as_far_apart_as_the_timeout_of_the_activity_says(
     perdure_server: str,

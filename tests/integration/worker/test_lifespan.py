@@ -64,6 +64,7 @@ def busy() -> ScriptedModel:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T19")
 async def test_lifespan_is_opened_once_for_all_turns_and_closed_at_shutdown(
     runtime: Runtime,
@@ -90,6 +91,7 @@ async def test_lifespan_is_opened_once_for_all_turns_and_closed_at_shutdown(
     assert tool_threads() == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T19", "T11")
 async def test_lifespan_lives_on_the_loop_of_the_async_tools(runtime: Runtime) -> None:
     """A connection pool belongs to one loop: it is opened, used and closed there."""
@@ -102,6 +104,7 @@ async def test_lifespan_lives_on_the_loop_of_the_async_tools(runtime: Runtime) -
     assert id(asyncio.get_running_loop()) not in shelf.loops
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T19")
 async def test_test_replaces_the_deps_without_patching(runtime: Runtime) -> None:
     """The declared lifespan is not opened, and tools get the test's object."""
@@ -115,6 +118,7 @@ async def test_test_replaces_the_deps_without_patching(runtime: Runtime) -> None
     assert (real.log, fake.log) == ([], ["take a", "put b"])
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T19")
 async def test_deps_are_none_without_a_lifespan(runtime: Runtime) -> None:
     """And the tool runs."""
@@ -296,6 +300,7 @@ async def test_worker_that_is_cancelled_while_it_starts_can_be_shut_down(
     assert tool_threads() == []
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T19")
 async def test_lifespan_whose_close_fails_does_not_hold_up_the_shutdown(runtime: Runtime) -> None:
     """Earlier turns are not affected, and the thread of the tools ends."""

@@ -410,6 +410,7 @@ class Interrupting(PayloadCodec):
         return list(payloads)
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("O16")
 @pytest.mark.parametrize("cached", [0, 100])
 async def test_end_is_told_once_and_as_the_server_has_it(

@@ -243,7 +243,7 @@ async def test_secret_that_was_used_is_nowhere(
 @pytest.mark.accepts("G1")
 @pytest.mark.parametrize("echo", ECHOES)
 @pytest.mark.parametrize("vendor", some(VENDORS))
-@pytest.mark.table(3)
+@pytest.mark.slow
 async def test_key_that_a_vendor_sends_back_is_nowhere(
     runtime: Runtime, witness: Witness, vendor: Vendor, echo: str
 ) -> None:

@@ -101,6 +101,7 @@ async def run_both(client: Client, worker: Worker, queue: str) -> tuple[list[str
     return placed, [result.content for result in report.steps[0].results]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E10")
 async def test_both_run_on_a_worker_without_an_executor(perdure_server: str, queue: str) -> None:
     """Perdure provides threads for the sync tools, and the user's sync activities run in
@@ -262,6 +263,7 @@ async def test_workflow_of_theirs_with_the_name_of_the_turn_is_refused(
     assert theirs.__qualname__ in caught.value.message
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("E10")
 async def test_class_of_theirs_may_be_called_like_the_turn_if_it_is_registered_otherwise(
     perdure_server: str, queue: str

@@ -99,6 +99,7 @@ async def test_waiting_model_calls_leave_the_slots_to_tools(
     assert model.waiting.most == waiting
 
 
+@pytest.mark.table(1)
 @pytest.mark.accepts("Y64")
 @pytest.mark.parametrize(
     ("most", "options", "at_once"),

@@ -194,6 +194,7 @@ async def test_span_of_a_turn_has_its_times(runtime: Runtime, traces: Traces) ->
     )
 
 
+@pytest.mark.slow
 async def test_spans_of_tools_nest_in_the_call(runtime: Runtime, traces: Traces) -> None:
     """For a sync tool in its thread, and an async one on its loop."""
     tracer = traces.provider.get_tracer("mine")
@@ -220,6 +221,7 @@ async def test_spans_of_tools_nest_in_the_call(runtime: Runtime, traces: Traces)
     assert len(trace_ids(traces.spans)) == 1
 
 
+@pytest.mark.slow
 async def test_spans_of_providers_nest_in_the_call(runtime: Runtime, traces: Traces) -> None:
     """So an instrumented HTTP client shows what took the time."""
     tracer = traces.provider.get_tracer("mine")
@@ -239,6 +241,7 @@ async def test_spans_of_providers_nest_in_the_call(runtime: Runtime, traces: Tra
     ]
 
 
+@pytest.mark.slow
 async def test_spans_of_factories_and_policies_nest_in_the_turn(
     runtime: Runtime, traces: Traces
 ) -> None:
@@ -316,6 +319,7 @@ async def test_caller_is_found_behind_a_codec(perdure_server: str, traces: Trace
 # --- failures
 
 
+@pytest.mark.slow
 async def test_each_attempt_of_a_model_call_has_its_span(runtime: Runtime, traces: Traces) -> None:
     """The failed attempt has its error class."""
     model = ScriptedModel(fails(errors.LLMUnavailableError(SECRET)), says("3"))
@@ -373,6 +377,7 @@ async def test_tool_that_is_stopped_at_its_timeout_says_so(
     assert len(trace_ids(traces.spans)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("O8")
 async def test_attempts_on_two_workers_are_in_one_trace(perdure_server: str) -> None:
     """The first worker stops during a tool; the second one has no state of it, runs the tool again
@@ -433,6 +438,7 @@ async def test_attempts_on_two_workers_are_in_one_trace(perdure_server: str) -> 
     )
 
 
+@pytest.mark.slow
 async def test_failed_turn_says_its_error(runtime: Runtime, traces: Traces) -> None:
     """For a turn with a model, and for one that never had an agent."""
     async with runtime(
@@ -461,6 +467,7 @@ async def test_failed_turn_says_its_error(runtime: Runtime, traces: Traces) -> N
     assert traces.measured("perdure.turns") == turns
 
 
+@pytest.mark.slow
 async def test_cancelled_turn_has_its_span_too(runtime: Runtime, traces: Traces) -> None:
     """And so has the call that was cancelled with it."""
     async with runtime(
@@ -528,6 +535,7 @@ async def test_spans_hold_nothing_of_what_is_said(runtime: Runtime, traces: Trac
     assert "swordfish" not in "".join(span.to_json() for span in traces.spans)
 
 
+@pytest.mark.slow
 async def test_what_is_said_is_in_the_spans_if_that_is_wanted(
     runtime: Runtime, traces: Traces
 ) -> None:
@@ -644,6 +652,7 @@ async def test_metrics_are_by_agent_and_model(runtime: Runtime, traces: Traces) 
     assert traces.measured("perdure.retries") == []
 
 
+@pytest.mark.slow
 async def test_metrics_need_no_spans(runtime: Runtime, traces: Traces) -> None:
     """Nor spans metrics."""
     counting = Telemetry(meter_provider=traces.telemetry().meter_provider)
@@ -664,6 +673,7 @@ async def test_metrics_need_no_spans(runtime: Runtime, traces: Traces) -> None:
 # --- sampling
 
 
+@pytest.mark.slow
 async def test_trace_is_sampled_whole_or_not_at_all(runtime: Runtime) -> None:
     """The sampler reads only the trace id, so every process decides in the same way, and a turn has
     all of its spans or none.
@@ -774,6 +784,7 @@ async def run_as_ever(runtime: Runtime, telemetry: Telemetry) -> AgentReport:
     return report
 
 
+@pytest.mark.slow
 async def test_collector_that_never_answers_changes_nothing(runtime: Runtime) -> None:
     """The spans stay in the queue, and nothing waits for them."""
     collector = Hanging()
@@ -788,11 +799,13 @@ async def test_collector_that_never_answers_changes_nothing(runtime: Runtime) ->
         provider.shutdown()
 
 
+@pytest.mark.slow
 async def test_collector_that_fails_changes_nothing(runtime: Runtime) -> None:
     """The SDK logs it."""
     await run_as_ever(runtime, Telemetry(tracer_provider=to(SimpleSpanProcessor(Raising()))))
 
 
+@pytest.mark.slow
 async def test_broken_telemetry_changes_nothing(
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -847,6 +860,7 @@ needs_exporter = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_exporter
 async def test_environment_is_enough_to_export(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch

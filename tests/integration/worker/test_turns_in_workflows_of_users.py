@@ -55,6 +55,7 @@ async def test_turn_is_the_child_of_their_workflow_and_its_answer_is_typed(
     assert (described.parent_id, len(report.steps)) == (f"ticket-{queue}", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D17")
 async def test_error_of_the_turn_is_the_same_class_in_their_workflow(
     perdure_server: str, workflows: Any
@@ -69,6 +70,7 @@ async def test_error_of_the_turn_is_the_same_class_in_their_workflow(
     assert said == ["LLMAuthError", "no key", "failed", 2]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U28")
 async def test_retries_of_the_turn_are_those_of_their_workflow(
     perdure_server: str, workflows: Any
@@ -114,6 +116,7 @@ async def test_id_that_a_url_would_change_is_refused_in_their_workflow(
     assert model.call_count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D17")
 async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(
     perdure_server: str, workflows: Any
@@ -137,6 +140,7 @@ async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(
     assert status is WorkflowExecutionStatus.CANCELED
 
 
+@pytest.mark.slow
 async def test_turn_that_is_cancelled_alone_is_an_error_in_their_workflow(
     perdure_server: str, workflows: Any
 ) -> None:

@@ -98,6 +98,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "tool_returned": {
         "is_error": FLAG,
         "is_unknown": FLAG,
+        "is_job": {**FLAG, "description": "the tool has started a job, and the result comes later"},
         "known": {**STRING, "description": "an earlier call has the same effect"},
         "result": STRING,
     },
@@ -127,7 +128,16 @@ PUBLIC: dict[str, dict[str, Any]] = {
     },
     "budget_added": {"more": or_null({"type": "object"}), "iterations": COUNT, "by": STRING},
     "resumed": {"by": STRING},
-    "emitted": {"event_id": STRING, "name": STRING, "text": STRING, "by": STRING},
+    "call_finished": {"is_error": FLAG, "result": STRING, "by": STRING},
+    "polled": {"found": FLAG, "is_error": FLAG, "result": STRING},
+    "job_stopped": {"stopped": FLAG, "message": STRING},
+    "emitted": {
+        "event_id": STRING,
+        "name": STRING,
+        "key": STRING,
+        "text": STRING,
+        "by": STRING,
+    },
     "said": {"message_id": STRING, "now": FLAG, "text": STRING, "by": STRING},
     "wait_began": {
         "waits_for": STRING,

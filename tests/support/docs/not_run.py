@@ -14,6 +14,7 @@ NOT_RUN = {
     "python3 -m venv": "a story has an environment already",
     "pkill": "would end what others run; the story kills its own",
     "pip": "would change the environment; its extras are looked up",
+    "perdure finish": "needs the token of a call that waits; test_finish_command.py runs it",
     "make": "sets up an environment; its targets are looked up",
     "perdure ask": "starts a server and a worker; test_slow_commands.py runs it",
 }

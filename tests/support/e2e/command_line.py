@@ -229,7 +229,7 @@ def here(tmp_path: Path) -> InProcess:
     return InProcess(tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def at_work(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """A worker process for agents.py, and the options with which a command uses its queue."""
     folder = tmp_path_factory.mktemp("worker")

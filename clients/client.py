@@ -142,6 +142,9 @@ class AgentClient(Finder, EventSender):
             options: Temperature, output limit and the like. Each option overrides the agent's.
             model_retry: The retries while a provider is unavailable, instead of those of the agent
                 or the worker. They hold for delegates and after a handoff.
+            instructions: Instructions of the caller, which are placed after those of the agent, if
+                it has `takes_instructions`; at most 64 KiB. Agents that the turn is handed over to
+                do not get them.
             allowed_tools: The only tools that are offered; calling another one ends the turn.
                 Without it, every tool is offered; with an empty list, none is.
             delay: The time after which the turn begins, or a date with its time zone. Until then it

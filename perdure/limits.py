@@ -91,6 +91,7 @@ tool results of one request.
 More than `PAYLOAD_BYTES` of them require external storage in Temporal's client.
 """
 LABELS_BYTES = 4 * 1024
+INSTRUCTIONS_BYTES = 64 * 1024
 FILTER_LABELS = 50
 """The most labels that a list is filtered by; each makes the query of Temporal's list longer."""
 HEARTBEAT_BYTES = 4 * 1024

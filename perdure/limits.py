@@ -129,7 +129,7 @@ LONGEST_JOB = timedelta(days=1)
 POLL = timedelta(seconds=30)
 """The pause between two polls of such a call."""
 SHORTEST_POLL = timedelta(milliseconds=500)
-"""The shortest pause between two polls of a task of an MCP server that the server may ask for, ..."""
+"""The shortest pause between two polls of a task for which an MCP server may ask, ..."""
 LONGEST_POLL = timedelta(minutes=5)
 """... and the longest."""
 CANCEL_JOB = timedelta(seconds=20)

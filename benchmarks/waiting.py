@@ -181,4 +181,4 @@ async def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else TURNS))
+    asyncio.run(main(int((sys.argv[1:] or [str(TURNS)])[0])))

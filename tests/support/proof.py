@@ -160,8 +160,9 @@ FEATURES = {
     "questions": Feature("questions", operations=names("answer_call")),
     "waits": Feature(
         "waits and events",
+        names("AgentEvents"),
         facts=names("emitted reminder_set reminder_forgotten reminder_due"),
-        operations=names("emit_event forget_reminder"),
+        operations=names("emit_event emit_by_key forget_reminder"),
     ),
     "jobs": Feature(
         "jobs",
@@ -304,7 +305,7 @@ PROMISES = (
         "An answer that the checks of its agent have not let pass is seen by its own turn alone.",
         "non-interference",
         {
-            "plain": by("O14 G37 G38"),
+            "plain": by("O14 G37 G38 H174"),
             "delegate": by("G24 G26 U33"),
             "parallel": by("Y121"),
             "handoff": by("U20 U31"),

@@ -50,9 +50,10 @@ async def test_job_goes_on_in_a_new_run_of_its_turn(runtime: Runtime) -> None:
     async with runtime(agent, model=model) as client:
         turn = await begin(client, "deployer", timeout=SHORT_TASK)
         await until_waiting(turn)
-        for number in range(100):
+        before = len(await runs_of(client, turn))
+        for number in range(200):
             await turn.add_budget(iterations=1, by=f"{number}")
-            if len(await runs_of(client, turn)) > 1:
+            if len(await runs_of(client, turn)) > before:
                 break
         await until_waiting(turn)
         polls = len(service.polled)
@@ -61,7 +62,9 @@ async def test_job_goes_on_in_a_new_run_of_its_turn(runtime: Runtime) -> None:
             await client.finish_call(service.tokens[0][:-6] + "AAAAAA", "no")
         await client.finish_call(service.tokens[0], "ok")
         report = await turn.result()
+        runs = await runs_of(client, turn)
 
+    assert len(runs) > before
     assert len(service.started) == 1
     assert results(report)[-1].content == "ok"
     assert report.spent.tool_calls == 61
@@ -234,6 +237,25 @@ async def test_job_that_is_given_up_is_looked_up(runtime: Runtime) -> None:
     assert "shop is deployed" in result.content
     assert looked == ["shop"]
     assert not report.unsettled
+
+
+@pytest.mark.accepts("F14")
+async def test_job_that_was_given_up_and_is_not_there_is_started_again(runtime: Runtime) -> None:
+    """With the same token, if the tool may be repeated; its result is that of the call."""
+    service = Service()
+
+    def verify(target: str) -> None:
+        """Find nothing."""
+
+    start = service.tool(later=timedelta(seconds=1), verify=verify, idempotent=True)
+    model = ScriptedModel(calls(DEPLOY), says("done"))
+    async with runtime(deployer(service, [start]), model=model) as client:
+        turn = await client.start("deployer", "go")
+        await client.finish_call(await service.token(2), "second")
+        report = await turn.result()
+
+    assert results(report)[0].content == "second"
+    assert len(set(service.tokens)) == 1
 
 
 @pytest.mark.accepts("F14")

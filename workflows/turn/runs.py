@@ -22,7 +22,7 @@ from perdure.turn.circuit_breaker import Health
 from perdure.turn.continuation import CarryCall, Continuation
 from perdure.turn.facts import CallFailed
 from perdure.turn.history_limits import run_events
-from perdure.turn.keys import CarryKey
+from perdure.turn.keys import CarryKey, PollKey
 from perdure.turn.wire import Origin
 from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.middleware import Pipeline
@@ -140,7 +140,9 @@ class Runs:
             or info.get_current_history_size() - self._began_bytes >= limits.RUN_BYTES
             or self._count >= limits.RUN_UPDATES
         )
-        is_free = not self._board.state.in_flight and not _is_cancelled()
+        # a poll only reads, and the next run begins it again
+        running = (key for key in self._board.state.in_flight if not isinstance(key, PollKey))
+        is_free = not any(running) and not _is_cancelled()
         return is_due and is_free and workflow.patched(_PATCH)
 
     async def go_on(self, health: Health, pipeline: Pipeline, followers: tuple[str, ...]) -> None:

@@ -19,13 +19,13 @@ from perdure.temporal.names import BATCH, RUN_MIDDLEWARE, TELL_OBSERVERS, WEBHOO
 from perdure.testing import simulation
 from perdure.testing.simulation import Simulation, caller_promises, promises, simulate
 from perdure.testing.simulation.__main__ import main
+from perdure.testing.simulation.calls.waits import MONTH_S, WAITS
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.testing.simulation.shrinking import shrink
 from perdure.testing.simulation.simulate import KINDS, Kind
-from perdure.testing.simulation.world import MONTH_S, WAITS
 from perdure.toolboxes import asking
 from perdure.turn import carry, undo
 from perdure.turn.facts import HandedOver, TaskBegan, WaitEnded

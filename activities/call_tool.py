@@ -364,8 +364,8 @@ async def _awaited(ready: _Ready) -> ToolOutput:
 def _returned(ready: _Ready, value: object) -> ToolOutput:
     """Return the result for what a function returned: of a job, its handle."""
     tool, token = ready.tool, ready.run.token
-    if not token or tool.pinned_job is None:
-        return output_of(value)
+    if isinstance(value, ToolOutput) or not token or tool.pinned_job is None:
+        return output_of(value)  # an MCP server says itself whether it has begun a task
     output = output_of("" if value is None else value)
     if output.is_error:
         return output

@@ -7,6 +7,7 @@ meanwhile, and history does not grow. Both run where tools run.
 from __future__ import annotations
 
 import functools
+from datetime import timedelta
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -16,7 +17,7 @@ from perdure.activities.error_log import log_raised
 from perdure.activities.tool_compatibility import error_result
 from perdure.activities.tool_results import fitted, most_bytes, output_of
 from perdure.activities.user_code import called
-from perdure.agents.jobs import HANDLE
+from perdure.agents.jobs import HANDLE, PendingJob
 from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import raised
 from perdure.temporal import failures
@@ -45,7 +46,9 @@ class LaterCalls:
             log_raised(f"poll= of tool {item.name!r} raised {raised(error)}", error)
             raise _again(described(error), type(error).__name__) from None
         if value is None:
-            raise _again("the job has no result yet", failures.NOT_FINISHED, is_normal=True)
+            value = PendingJob("the job has no result yet")
+        if isinstance(value, PendingJob):
+            raise _again(value.reason, failures.NOT_FINISHED, is_normal=True, after=value.after)
         try:
             output = output_of(value)
         except ValueError as error:
@@ -95,9 +98,16 @@ class LaterCalls:
         return await self._tools.loop_of(bound).run(calling, f"tool {bound.name!r}")
 
 
-def _again(reason: str, kind: str, *, is_normal: bool = False) -> ApplicationError:
-    """Return the failure of an attempt that is repeated. The SDK logs one that is not normal."""
+def _again(
+    reason: str, kind: str, *, is_normal: bool = False, after: timedelta | None = None
+) -> ApplicationError:
+    """Return the failure of an attempt that is repeated. The SDK logs one that is not normal.
+
+    `after` is the pause before that; None for the pause of the tool.
+    """
     category = (
         ApplicationErrorCategory.BENIGN if is_normal else ApplicationErrorCategory.UNSPECIFIED
     )
-    return ApplicationError(clip_recorded(reason, _REASON_BYTES), type=kind, category=category)
+    return ApplicationError(
+        clip_recorded(reason, _REASON_BYTES), type=kind, category=category, next_retry_delay=after
+    )

@@ -82,6 +82,7 @@ class Agents:
 
         Raises:
             WebhookRefusedError: This worker sends no webhooks to a URL of the turn.
+            InvalidRequestError: The caller gives instructions, and the agent takes none.
             UnknownAgentError: There is no agent of this name, or of a delegate's or handoff's.
             DuplicateToolError: Two of its tools have the same name.
             ToolResolverError: Its tool resolver failed.
@@ -94,7 +95,9 @@ class Agents:
         definition = await self._defined(call)
         if call.handed_to is None:
             return definition
-        other = call.model_copy(update={"agent": call.handed_to, "handed_to": None})
+        other = call.model_copy(
+            update={"agent": call.handed_to, "handed_to": None, "instructions": None}
+        )
         return handoffs.taken_over(await self._defined(other), definition)
 
     async def _defined(self, call: AgentCall) -> AgentDefinition:
@@ -126,6 +129,7 @@ class Agents:
             ],
             model_retry=call.model_retry or agent.model_retry or self._model_retry,
             in_session=call.in_session,
+            more_instructions=call.instructions,
         )
         definition = _with_call_secret(definition).model_copy(
             update={"name": call.agent, "indexed": await self._index.is_ready(client)}

@@ -237,5 +237,5 @@ async def main(names: list[str]) -> bool:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["--port", port, name]:
-            asyncio.run(ATTACKS[name](Gateway(int(port), 0)))
+            asyncio.run(ATTACKS[name](Gateway(0, int(port))))
     sys.exit(0 if asyncio.run(main(sys.argv[1:])) else 1)

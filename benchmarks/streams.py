@@ -26,6 +26,7 @@ from pathlib import Path
 
 from benchmarks.attacks import p50, p99
 from benchmarks.bench import working
+from benchmarks.processes import Process
 from perdure.clients import AgentClient
 from perdure.worker.dev.server import DevServer
 
@@ -41,27 +42,13 @@ GOAL_MS = 100
 TOKEN = secrets.token_urlsafe()
 _AT = re.compile(rb'"turn": "([^"]+)".{0,200}?"at": "([^"]+)"')
 _SERVING = re.compile(r"http://127\.0\.0\.1:(\d+)")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
-class Gateway:
+class Gateway(Process):
     """A process of `perdure serve`."""
 
     port: int
-    pid: int
-
-    def megabytes(self) -> float:
-        """Its resident memory."""
-        with Path(f"/proc/{self.pid}/status").open(encoding="utf-8") as status:
-            line = next(line for line in status if line.startswith("VmRSS"))
-        return int(line.split()[1]) / 1024
-
-    def cpu(self) -> float:
-        """Its CPU time in seconds."""
-        with Path(f"/proc/{self.pid}/stat").open(encoding="utf-8") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 Name = tuple[bytes, bytes]
@@ -121,7 +108,7 @@ async def gateway(
             line = await process.stderr.readline()
             assert line, "the gateway has ended"
             found = _SERVING.search(line.decode())
-        yield Gateway(int(found[1]), process.pid)
+        yield Gateway(process.pid, int(found[1]))
     finally:
         with contextlib.suppress(ProcessLookupError):  # it was killed
             process.terminate()

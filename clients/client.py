@@ -20,6 +20,7 @@ from perdure.clients.finding import Finder
 from perdure.clients.schedules.definition import OnFailure, ScheduleChanges
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.sessions.handle import Session, session_request
+from perdure.clients.turns.emitting import EventSender
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.readable import OnStep
 from perdure.clients.turns.starting import IfExists, Starter, StartOptions
@@ -40,7 +41,7 @@ from perdure.values.tasks import Task
 from perdure.values.turn_options import SharedOptions, TurnOptions
 
 
-class AgentClient(Finder):
+class AgentClient(Finder, EventSender):
     """Starts turns and finds them. One client serves a whole process."""
 
     def __init__(self, client: Client, task_queue: str) -> None:
@@ -141,6 +142,9 @@ class AgentClient(Finder):
             options: Temperature, output limit and the like. Each option overrides the agent's.
             model_retry: The retries while a provider is unavailable, instead of those of the agent
                 or the worker. They hold for delegates and after a handoff.
+            instructions: Instructions of the caller, which are placed after those of the agent, if
+                it has `takes_instructions`; at most 64 KiB. Agents that the turn is handed over to
+                do not get them.
             allowed_tools: The only tools that are offered; calling another one ends the turn.
                 Without it, every tool is offered; with an empty list, none is.
             delay: The time after which the turn begins, or a date with its time zone. Until then it

@@ -22,6 +22,7 @@ from perdure.clients.cli.ask import ask, demo
 from perdure.clients.cli.batches import batch
 from perdure.clients.cli.calls import finish
 from perdure.clients.cli.completion import VARIABLE, completion
+from perdure.clients.cli.emit import emit
 from perdure.clients.cli.group import SETTINGS, CommandGroup
 from perdure.clients.cli.schedules import schedule
 from perdure.clients.cli.sessions import chat, session
@@ -37,8 +38,7 @@ Run `perdure COMMAND --help` for more, with examples.
 """
 COMMANDS = (
     *turns.commands.values(),
-    finish,
-    *(chat, session, schedule, batch),
+    *(finish, emit, chat, session, schedule, batch),
     *(dev, worker, serve, hooks, setup),
     *(ask, demo, mcp, completion),
 )

@@ -486,7 +486,7 @@ class ConfigurationError(PerdureError):
 
 
 class TooManyRequestsError(PerdureError):
-    """Too many requests to one turn or session are under way; send this one again later."""
+    """Too many requests to one turn or session, or events of one key; send this one again later."""
 
     code = "TOO_MANY_REQUESTS"
 

@@ -91,6 +91,7 @@ tool results of one request.
 More than `PAYLOAD_BYTES` of them require external storage in Temporal's client.
 """
 LABELS_BYTES = 4 * 1024
+INSTRUCTIONS_BYTES = 64 * 1024
 FILTER_LABELS = 50
 """The most labels that a list is filtered by; each makes the query of Temporal's list longer."""
 HEARTBEAT_BYTES = 4 * 1024
@@ -127,6 +128,10 @@ LONGEST_JOB = timedelta(days=1)
 """The time after which a call of a tool with `later=True` is given up."""
 POLL = timedelta(seconds=30)
 """The pause between two polls of such a call."""
+SHORTEST_POLL = timedelta(milliseconds=500)
+"""The shortest pause between two polls of a task for which an MCP server may ask, ..."""
+LONGEST_POLL = timedelta(minutes=5)
+"""... and the longest."""
 CANCEL_JOB = timedelta(seconds=20)
 """How long `cancel=` of a tool is tried again while it fails."""
 POLL_MARGIN = timedelta(seconds=5)
@@ -139,6 +144,22 @@ KEPT_EVENTS_BYTES = 256 * 1024
 """... and the size of their bodies together, as JSON."""
 EVENT_BYTES = 48 * 1024
 """The size of the body of one event, which is the result of a call."""
+EVENT_KEY_CHARACTERS = 200
+"""The length of the key of an event, with the tenant."""
+LAST_EVENTS = 100
+"""The number of names and keys of which a turn knows the last event that its calls have got."""
+EVENT_KEPT = timedelta(hours=1)
+"""How long an event by key is kept for turns that begin to wait for it."""
+EVENT_WAITERS = 2_000
+"""The number of turns that may wait for one name and key at the same time, ..."""
+EVENT_WAITERS_BYTES = 256 * 1024
+"""... and the size of their ids together."""
+REGISTRATION = timedelta(seconds=5)
+"""The time limit of an attempt to register a turn for an event by key."""
+EVENT_IDS = 500
+"""The number of events of a name and a key whose repetition is recognized."""
+EVENT_SENDERS = 100
+"""The number of events of a name and a key that a process sends at the same time."""
 
 REMINDERS = 10
 """The number of reminders of a session that are not due yet."""
@@ -320,7 +341,8 @@ HOOK_WAITING = 200
 HOOK_ANSWER = timedelta(seconds=8)
 """The time in which a delivery is started, or else refused; senders wait 10 seconds or more."""
 MCP_POLL = timedelta(seconds=2)
-"""The pause between two looks at a task that clients of MCP are asked for."""
+"""The pause between two looks at a task that clients of MCP are asked for, and between those at a
+task of a server that asks for none or does not answer."""
 A2A_IDLE = timedelta(days=30)
 """A context of A2A is closed after this time without a message and without a running task."""
 A2A_CANCEL = timedelta(seconds=10)

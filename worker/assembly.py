@@ -31,6 +31,7 @@ from perdure.activities.provider import Models
 from perdure.activities.read_change import read_change
 from perdure.activities.read_child import read_ended
 from perdure.activities.record_turn import TurnRecorder
+from perdure.activities.register_waiter import register_waiter
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.settle_schedule import NOT_KEPT, settle_schedule
 from perdure.activities.tool_loop import ToolLoop
@@ -46,6 +47,7 @@ from perdure.clients.schedules.sending import REFUSED, send_message
 from perdure.delivery.push import ChangeCall, PushCall
 from perdure.delivery.webhook import Notification, WebhookCall
 from perdure.errors import PerdureError
+from perdure.keyed_events.wire import Registration
 from perdure.session.scheduled import MessageCall
 from perdure.session.wire import RecordCall
 from perdure.temporal import failures
@@ -61,6 +63,7 @@ from perdure.temporal.names import (
     READ_CHANGE,
     READ_CHILD,
     RECORD_TURN,
+    REGISTER_WAITER,
     RESOLVE_AGENT,
     RUN_MIDDLEWARE,
     SEND_MESSAGE,
@@ -224,6 +227,7 @@ def _others(agents: Agents, hooks: Hooks) -> tuple[Handler, ...]:
         _handler(READ_CHILD, read_ended, ChildRun, final=unreadable),
         _handler(CARRY, Carrier().carry, CarryCall, may_be_stored=True),
         _handler(RECORD_TURN, record_turn, RecordCall, may_be_stored=True, final=unreadable),
+        _handler(REGISTER_WAITER, register_waiter, Registration),
         _handler(SEND_MESSAGE, send_message, MessageCall, final=REFUSED),
         _handler(STORE_BATCH, store_batch, StoreCall, final=NOT_STORED),
         _handler(SETTLE_SCHEDULE, settle_schedule, SettleScheduleCall, final=NOT_KEPT),

@@ -45,6 +45,14 @@ from perdure.clients.cli.group import Command, examples
     " PERDURE_TOKEN, or of a token that is made and printed).",
 )
 @click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="NAME",
+    help="An agent that OpenAI's API lists as a model; may be repeated (default: those of recent"
+    " turns).",
+)
+@click.option(
     "--a2a",
     "a2a_file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -90,6 +98,7 @@ async def serve(
     host: str,
     port: int,
     tokens_file: Path | None,
+    agents: tuple[str, ...],
     a2a_file: Path | None,
     hooks_file: Path | None,
     max_connections: int,
@@ -125,6 +134,7 @@ async def serve(
     application = gateway.app(
         client,
         auth,
+        agents=agents,
         a2a_agents=() if a2a_file is None else gateway.a2a_agents_from(a2a_file),
         hooks=hooks,
         max_streams=max_streams,

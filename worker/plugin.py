@@ -37,6 +37,7 @@ from perdure.temporal.names import (
     HAS_STORAGE,
     HEARTBEAT_TIMEOUT,
     IS_AT_HAND,
+    KEYED_EVENTS,
     PUSH,
     SCHEDULED_BATCH,
     SCHEDULED_MESSAGE,
@@ -73,6 +74,7 @@ _WORKFLOW_NAMES: dict[str | None, str] = {
     WEBHOOK: "webhook",
     PUSH: "push notification",
     SETTLEMENT: "settlement",
+    KEYED_EVENTS: "keeper of events",
 }
 
 

@@ -5,6 +5,7 @@ from perdure.workflows.batch.agent_batch_part import AgentBatchPart
 from perdure.workflows.batch.agent_scheduled_batch import AgentScheduledBatch
 from perdure.workflows.delivery.agent_push import AgentPush
 from perdure.workflows.delivery.agent_webhook import AgentWebhook
+from perdure.workflows.keyed_events.agent_events import AgentEvents
 from perdure.workflows.session.agent_scheduled_message import AgentScheduledMessage
 from perdure.workflows.session.agent_session import AgentSession
 from perdure.workflows.turn.agent_settlement import AgentSettlement
@@ -21,12 +22,14 @@ WORKFLOWS = (
     AgentWebhook,
     AgentPush,
     AgentSettlement,
+    AgentEvents,
 )
 """The workflows of Perdure, which a worker of agents runs."""
 
 __all__ = [
     "AgentBatch",
     "AgentBatchPart",
+    "AgentEvents",
     "AgentPush",
     "AgentScheduledBatch",
     "AgentScheduledMessage",

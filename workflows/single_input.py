@@ -22,6 +22,7 @@ from perdure.temporal import failures
 from perdure.temporal.names import (
     BATCH,
     BATCH_PART,
+    KEYED_EVENTS,
     PUSH,
     SCHEDULED_BATCH,
     SCHEDULED_MESSAGE,
@@ -41,6 +42,7 @@ _OURS = {
     WEBHOOK: "webhook",
     PUSH: "push notification",
     SETTLEMENT: "settlement",
+    KEYED_EVENTS: "keeper of events",
 }
 
 

@@ -18,6 +18,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, Implementation, Tool
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
 from perdure import errors, limits
@@ -25,13 +26,22 @@ from perdure.activities.mcp import programs
 from perdure.activities.mcp.http import http_client
 from perdure.activities.mcp.process import ServerProcess
 from perdure.activities.mcp.results import output_of
+from perdure.activities.mcp.tasks import (
+    TaskAnswer,
+    TaskCreatedResult,
+    TaskIdParams,
+    TaskRequest,
+    TaskSupport,
+)
 from perdure.agents.mcp_servers import ListedTool, MCPServer
+from perdure.agents.mcp_tasks import TASKS
 from perdure.temporal import secrets
 from perdure.text import described, one_line
 from perdure.turn.wire import ToolOutput
 from perdure.values.losses import CallLoss, Loss
 
 if TYPE_CHECKING:
+    from mcp.client import Transport
     from mcp.server import Server
 
 IDLE_S = 300.0
@@ -69,7 +79,11 @@ class AnswerLostError(ServerDownError):
 
 
 class ServerRefusedError(Exception):
-    """A server answered a call with an error, whose message is given without secrets."""
+    """A server answered a request with an error, whose message is given without secrets."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class ServerConnection:
@@ -109,7 +123,11 @@ class ServerConnection:
                 await asyncio.wait({asking, stuck}, return_when=asyncio.FIRST_COMPLETED)
                 if not asking.done():
                     raise await self._down("it was ended, because a call of it had to be stopped")
-                return [_listed(item, self.without_secrets) for item in asking.result()]
+                has_tasks = self._has_tasks(client)
+                return [
+                    _listed(item, self.without_secrets, may_be_task=has_tasks)
+                    for item in asking.result()
+                ]
             finally:
                 asking.add_done_callback(_ignore_result)
                 asking.cancel()
@@ -119,6 +137,8 @@ class ServerConnection:
         self, tool: str, arguments: Mapping[str, JsonValue], progress: ProgressFnT
     ) -> ToolOutput:
         """Call a tool by the server's own name.
+
+        If the server answers with a task, its id is the handle in the result.
 
         If the call is cancelled, a server that runs as our child process is ended, as nothing else
         reliably stops the call.
@@ -132,15 +152,16 @@ class ServerConnection:
             client = await self._opened()
             loss = CallLoss.at(Loss.NO_ANSWER, datetime.now(UTC))
             try:
-                output = output_of(
-                    await self._stoppable(
-                        client.call_tool(tool, dict(arguments), progress_callback=progress)
-                    )
+                result = await self._stoppable(
+                    client.call_tool(tool, dict(arguments), progress_callback=progress)
                 )
+                if isinstance(result, TaskCreatedResult):
+                    return ToolOutput(content="", handle=result.task_id)
+                output = output_of(result)
                 return output.model_copy(update={"content": self.without_secrets(output.content)})
             except MCPError as error:
                 if not _is_closed(error):
-                    raise ServerRefusedError(self._text_of(error)) from None
+                    raise ServerRefusedError(self._text_of(error), error.code) from None
                 down = await self._down(
                     f"it ended during the call{loss.after}; whether it took effect is unknown"
                 )
@@ -150,6 +171,26 @@ class ServerConnection:
                     f"{self._text_of(error)}{loss.after}; whether it took effect is unknown"
                 )
                 raise AnswerLostError(str(down), loss) from None
+
+    async def ask(self, method: str, task_id: str) -> TaskAnswer:
+        """Return the answer to a request about a task.
+
+        Raises:
+            ServerDownError: The connection cannot be opened, broke, or had an answer that is no
+                result.
+            ServerRefusedError: The server returned an error.
+        """
+        async with self._used():
+            client = await self._opened()
+            request = TaskRequest(method=method, params=TaskIdParams(task_id=task_id))
+            try:
+                return await client.session.send_request(request, TaskAnswer)
+            except MCPError as error:
+                if not _is_closed(error):
+                    raise ServerRefusedError(self._text_of(error), error.code) from None
+                raise await self._down(f"it ended during {method}") from None
+            except Exception as error:  # noqa: BLE001 - from any library below; secrets are removed
+                raise await self._down(f"{method}: {self._text_of(error)}") from None
 
     async def _stoppable(self, call: Coroutine[Any, Any, CallToolResult]) -> CallToolResult:
         """Await a call. Announcing a cancellation to the server may block, so that has a limit."""
@@ -272,14 +313,29 @@ class ServerConnection:
         inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         return ServerProcess(server.command, {**inherited, **self._hidden}, server.cwd)
 
+    def _has_tasks(self, client: Client) -> bool:
+        """Return whether the server may answer a call with a task."""
+        declared = client.server_capabilities.extensions or {}
+        is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return bool(self._server.longest_task) and is_modern and TASKS in declared
+
     async def _new_client(self, stack: AsyncExitStack) -> Client:
+        transport = await self._transport(stack)
+        return Client(
+            transport,
+            client_info=Implementation(name="perdure", version="1"),
+            cache=None,
+            extensions=[TaskSupport()] if self._server.longest_task else None,
+        )
+
+    async def _transport(self, stack: AsyncExitStack) -> Server[Any] | Transport:
+        """Return what a client connects to: a server in this process, a process, or an address."""
         server = self._server
-        info = Implementation(name="perdure", version="1")
         if server.in_process is not None:
-            return Client(cast("Server[Any]", server.in_process), client_info=info, cache=None)
+            return cast("Server[Any]", server.in_process)
         if server.command:
             self._process = self._new_process(server)
-            return Client(self._process, client_info=info, cache=None)
+            return self._process
         self._hidden = {
             variable: secrets.read_words(variable) for variable in server.headers_env.values()
         }
@@ -288,9 +344,7 @@ class ServerConnection:
             for header, variable in server.headers_env.items()
         }
         http = await stack.enter_async_context(http_client(headers, server.timeout))
-        return Client(
-            streamable_http_client(server.url, http_client=http), client_info=info, cache=None
-        )
+        return streamable_http_client(server.url, http_client=http)
 
     async def _down(
         self, why: str, *, is_slow: bool = False, is_over: bool = False
@@ -355,7 +409,7 @@ def _is_closed(error: MCPError) -> bool:
     return error.code == CONNECTION_CLOSED and error.message.startswith(_CLOSED)
 
 
-def _listed(item: Tool, without_secrets: Callable[[str], str]) -> ListedTool:
+def _listed(item: Tool, without_secrets: Callable[[str], str], *, may_be_task: bool) -> ListedTool:
     hints: Any = item.annotations
     parameters = {
         "type": "object",
@@ -368,6 +422,7 @@ def _listed(item: Tool, without_secrets: Callable[[str], str]) -> ListedTool:
         parameters=_mapped(parameters, without_secrets),
         read_only=bool(hints and hints.read_only_hint),
         idempotent=bool(hints and hints.idempotent_hint),
+        may_be_task=may_be_task,
     )
 
 

@@ -7,14 +7,17 @@ is alive and what has changed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mcp_types import INVALID_PARAMS
 from pydantic import JsonValue
 
-from perdure import errors
+from perdure import errors, limits
+from perdure.activities.mcp import tasks
 from perdure.activities.mcp.connection import (
     IDLE_S,
     AnswerLostError,
@@ -23,9 +26,10 @@ from perdure.activities.mcp.connection import (
     ServerRefusedError,
 )
 from perdure.activities.tool_compatibility import unknown_result
+from perdure.agents.jobs import PendingJob
 from perdure.agents.mcp_servers import ListedTool, MCPServer, name_of
 from perdure.agents.tool_context import ToolContext
-from perdure.text import head
+from perdure.text import head, size
 from perdure.turn.wire import ToolOutput
 
 logger = logging.getLogger("perdure")
@@ -33,6 +37,7 @@ logger = logging.getLogger("perdure")
 _ATTEMPTS = 2
 _NOTE_EVERY_S = 0.5
 _NOTE_BYTES = 1_000
+_CANCEL_S = 2.0
 
 
 class Pool:
@@ -82,9 +87,10 @@ class Pool:
                     f"{name} was not called: its description or its arguments have changed since"
                     " this turn began, and nobody accepted that"
                 )
-            return await connection.call(
+            output = await connection.call(
                 tool.own, arguments, _notes(context, connection.without_secrets)
             )
+            return await self._later(server, name, pinned, context.call_token, output)
         except AnswerLostError as error:
             text = f"{name}: {error}"
             only_reads = server.trusted and tool is not None and tool.read_only
@@ -93,6 +99,79 @@ class Pool:
             return _error(f"{name} failed: the MCP server {server.name!r} refused: {error}")
         except (ServerDownError, errors.ConfigurationError) as error:
             return _error(f"{name} failed: {error}")
+
+    async def _later(
+        self, server: MCPServer, name: str, pinned: str, token: str, output: ToolOutput
+    ) -> ToolOutput:
+        """Return a result, or the task that the turn waits for.
+
+        A read-back, and a turn that began when the server declared no tasks, wait here.
+        """
+        if output.handle is None:
+            return output
+        if not pinned or not token:
+            return await self._awaited(server, name, output.handle)
+        if size(output.handle) <= limits.HANDLE_BYTES:
+            return output.model_copy(update={"token": token})
+        await self._cancel_if_possible(server, output.handle)
+        return unknown_result(
+            f"{name}: the MCP server {server.name!r} began a task, but its id is longer than"
+            f" {limits.HANDLE_BYTES} bytes, so its result cannot be waited for"
+        )
+
+    async def _awaited(self, server: MCPServer, name: str, task_id: str) -> ToolOutput:
+        """Wait for the result of a task. It is cancelled if the call is."""
+        try:
+            while isinstance(found := await self.poll(server, name, task_id), PendingJob):  # noqa: ASYNC110 - the server is asked
+                await asyncio.sleep((found.after or limits.MCP_POLL).total_seconds())
+        except asyncio.CancelledError:
+            await self._cancel_if_possible(server, task_id)
+            raise
+        return found
+
+    async def _cancel_if_possible(self, server: MCPServer, task_id: str) -> None:
+        with contextlib.suppress(ServerDownError, ServerRefusedError, TimeoutError):
+            async with asyncio.timeout(_CANCEL_S):
+                await self.cancel(server, task_id)
+
+    async def poll(self, server: MCPServer, name: str, task_id: str) -> ToolOutput | PendingJob:
+        """Return the result of a task; or, as long as there is none, or no answer, the reason."""
+        try:
+            connection = self._connection(server)
+            answer = await self._asked(connection, "tasks/get", task_id)
+        except ServerRefusedError as error:
+            if error.code == INVALID_PARAMS:
+                return tasks.forgotten(name, server.name, str(error))
+            return PendingJob(f"the MCP server {server.name!r} refused tasks/get: {error}")
+        except (ServerDownError, errors.ConfigurationError) as error:
+            return PendingJob(str(error))
+        if tasks.asks_user(answer):
+            await self._cancel_if_possible(server, task_id)
+        return tasks.result_of(answer, name, server.name, connection.without_secrets)
+
+    async def cancel(self, server: MCPServer, task_id: str) -> None:
+        """Cancel a task, unless its server does not know it any more.
+
+        Raises:
+            ServerDownError: The server does not answer.
+            ServerRefusedError: The server returned another error.
+            ConfigurationError: A required environment variable is not set.
+        """
+        try:
+            await self._asked(self._connection(server), "tasks/cancel", task_id)
+        except ServerRefusedError as error:
+            if error.code != INVALID_PARAMS:
+                raise
+
+    async def _asked(
+        self, connection: ServerConnection, method: str, task_id: str
+    ) -> tasks.TaskAnswer:
+        """Ask a server about a task. A connection that turns out to be dead is not used again."""
+        try:
+            return await connection.ask(method, task_id)
+        except ServerDownError:
+            connection.retire()
+            raise
 
     async def close(self) -> None:
         """Close all connections concurrently."""

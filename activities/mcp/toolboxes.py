@@ -19,10 +19,13 @@ from pydantic import JsonValue
 from perdure import errors
 from perdure.activities.tool_loop import ToolLoop
 from perdure.agents.agent import Agent
+from perdure.agents.jobs import PendingJob
 from perdure.agents.mcp_effects import Call
 from perdure.agents.mcp_servers import MCPServer, MCPTool, reads_of, toolbox
+from perdure.agents.mcp_tasks import TaskCalls
 from perdure.agents.tool_context import ToolContext
 from perdure.agents.tools import Tool, Toolbox
+from perdure.turn.wire import ToolOutput
 
 if TYPE_CHECKING:
     from perdure.activities.mcp.pool import Pool
@@ -95,6 +98,7 @@ class Servers:
                 self._call(server, name, pinned),
                 pinned,
                 reads=reads_of(server, name, functools.partial(self._call, server)),
+                tasks=self._tasks(server, name),
             )
         )
 
@@ -108,7 +112,12 @@ class Servers:
 
         listed = await self.loop.run(ask())
         return {
-            server.name: toolbox(server, items, functools.partial(self._call, server))
+            server.name: toolbox(
+                server,
+                items,
+                functools.partial(self._call, server),
+                functools.partial(self._tasks, server),
+            )
             for server, items in zip(servers, listed, strict=True)
         }
 
@@ -117,6 +126,17 @@ class Servers:
             return await self._opened().call(server, name, pinned, context, arguments)
 
         return call
+
+    def _tasks(self, server: MCPServer, name: str) -> TaskCalls:
+        async def poll(task_id: str) -> ToolOutput | PendingJob:
+            pool = await asyncio.to_thread(self._opened)
+            return await self.loop.run(pool.poll(server, name, task_id))
+
+        async def cancel(task_id: str) -> None:
+            pool = await asyncio.to_thread(self._opened)
+            await self.loop.run(pool.cancel(server, task_id))
+
+        return TaskCalls(poll=poll, cancel=cancel)
 
     def _opened(self) -> Pool:
         """Return the pool. The first call imports `mcp`, which may take a second.

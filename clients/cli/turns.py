@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perdure.clients.cli import options
-from perdure.clients.cli.common import Display, connected, json_of, sender
+from perdure.clients.cli.common import Display, connected, sender
 from perdure.clients.cli.exits import OUTCOMES
 from perdure.clients.cli.group import examples
 from perdure.clients.cli.resources import ResourceGroup, cancelled
@@ -367,32 +367,6 @@ async def steer(
     message_id = await turn.steer(text, by=sender(by), **values)
     said = f"turn {word(turn.id)} has the message; its model reads it with the next call"
     return {"message": message_id}, said
-
-
-@turns.action(
-    "perdure emit ticket-4711 build-done '{\"ok\": true}'",
-    json="Print the id of the event as a line of JSON.",
-)
-@click.argument("name")
-@click.argument("body", required=False)
-@click.option(
-    "--id",
-    metavar="ID",
-    help="The event's id; the same id is the same event (default: a random one).",
-)
-@options.BY
-async def emit(
-    turn: Turn[Any], name: str, body: str | None, by: str | None, **values: Any
-) -> tuple[dict[str, Any], str]:
-    """Send an event to a running turn.
-
-    NAME is the name by which its model waits for it, and BODY what it holds, as JSON. Without a
-    call that waits for it, the turn keeps it for a later one.
-    """
-    from perdure.text import word
-
-    event_id = await turn.emit(name, json_of(body), by=sender(by), **values)
-    return {"event": event_id}, f"turn {word(turn.id)} has the event {word(name)}"
 
 
 @turns.command(

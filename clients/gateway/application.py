@@ -31,6 +31,7 @@ from perdure.clients.gateway.rest import (
     calls,
     effects,
     hooks,
+    keyed_events,
     schedules,
     session_events,
     sessions,
@@ -52,6 +53,7 @@ OPERATIONS = operations_of(
     sessions,
     schedules,
     batches,
+    keyed_events,
     hooks,
     about,
 )
@@ -70,6 +72,7 @@ def app(
     client: AgentClient,
     auth: Auth,
     *,
+    agents: Sequence[str] = (),
     a2a_agents: Sequence[A2AAgent] = (),
     hooks: Sequence[Hook] = (),
     max_streams: int = limits.HTTP_STREAMS,
@@ -85,6 +88,8 @@ def app(
         client: The client that starts and finds the turns.
         auth: Returns the caller of a request, or None if it is not known; may be async.
             `tokens_from` makes one from a file, and `one_token` from a token.
+        agents: The names of agents that OpenAI's API lists as models, besides those over A2A and
+            those of recent turns. Others can be asked, too.
         a2a_agents: The agents that are served over A2A as well, which needs `perdure[a2a]`.
         hooks: What `hooks_from` returns: signed requests of other systems that start turns. They
             need no caller.
@@ -103,13 +108,14 @@ def app(
         OpenRequests(max_streams, max_streams_of_caller),
         about.workflows_in(temporal_ui, client.temporal.namespace) if temporal_ui else None,
         hooks=tuple(ServedHook(client, hook) for hook in hooks),
+        agents=(*agents, *(agent.name for agent in a2a_agents)),
     )
     return Starlette(
         routes=[
             Route("/healthz", _health, name="health"),
             Route("/openapi.json", _document, name="document"),
             *(operation.route(gateway) for operation in OPERATIONS),
-            openai.routes(gateway),
+            *openai.routes(gateway),
             *extras.routes(gateway),
             *_a2a(gateway, a2a_agents),
             *(hook.route() for hook in gateway.hooks),

@@ -8,11 +8,17 @@ from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.inputs import key_of
 from perdure.clients.gateway.operations import Call
 from perdure.clients.gateway.problems import RefusedError
+from perdure.turn import call_tokens
 
-RESERVED = frozenset({"effects", "events", "messages", "result", "results", "turns", "webhooks"})
+RESERVED = frozenset(
+    {
+        *("effects", "events", "input_items", "items", "messages", "result", "results", "turns"),
+        "webhooks",
+    }
+)
 """The ends of paths below a resource. An id with such an end could not be told from them."""
-_BEFORE_THE_LAST = "messages"
-"""A path below a session ends in `/messages/ID`."""
+_BEFORE_THE_LAST = ("items", "messages")
+"""A path below a session ends in `/messages/ID`, and below a conversation in `/items/ID`."""
 
 
 def new_id(call: Call, own_id: str | None, agent: str) -> str | None:
@@ -49,6 +55,16 @@ def checked(call: Call, own_id: str) -> str:
     return chosen_id(call.caller, own_id)
 
 
+def check_token(caller: Caller, token: str) -> None:
+    """Refuse the token of a call of another tenant, as one that there is not.
+
+    Raises:
+        InvalidRequestError: It is that, or no token.
+    """
+    if not call_tokens.parse(token).turn_id.startswith(caller.prefix):
+        raise call_tokens.not_open()
+
+
 def chosen_id(caller: Caller, own_id: str) -> str:
     """Return the complete id for one that a caller has chosen.
 
@@ -58,12 +74,12 @@ def chosen_id(caller: Caller, own_id: str) -> str:
     complete = caller.own(own_id)
     within_tenant = complete.removeprefix(caller.prefix)
     before, _, last = within_tenant.rpartition("/")
-    if not within_tenant or last in RESERVED or before.rpartition("/")[2] == _BEFORE_THE_LAST:
+    if not within_tenant or last in RESERVED or before.rpartition("/")[2] in _BEFORE_THE_LAST:
         ends = ", ".join(sorted(RESERVED))
         raise RefusedError(
             422,
             "INVALID_REQUEST",
-            f"an id is not empty, its last part is none of {ends}, and the one before it is not"
-            f" {_BEFORE_THE_LAST}",
+            f"an id is not empty, its last part is none of {ends}, and the one before it is"
+            f" neither of {', '.join(_BEFORE_THE_LAST)}",
         )
     return complete

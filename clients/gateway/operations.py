@@ -64,6 +64,7 @@ class Gateway:
     open_requests: OpenRequests
     temporal_ui: str | None = None
     hooks: tuple[ServedHook, ...] = ()
+    agents: tuple[str, ...] = ()
     bodies: inputs.Bodies = field(default_factory=inputs.Bodies)
     schedule_ids: ScheduleIds = field(default_factory=ScheduleIds)
 

@@ -37,7 +37,7 @@ from perdure.turn.facts import (
     WaitEnded,
 )
 from perdure.turn.keys import HookKey, Key, ModelKey, PolicyKey, ReadKey, ToolKey, VerifyKey
-from perdure.turn.wait_values import Woken
+from perdure.turn.wait_values import TurnEvent, Woken
 from perdure.turn.wire import ToolOutput
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.messages import ToolCall
@@ -140,10 +140,7 @@ def _of_updates(
                 yield "text", text
             yield from _author(by, include)
         case Emitted(event, by):
-            yield "event_id", event.id
-            yield "name", event.name
-            if "task" in include:
-                yield "text", event.body
+            yield from _of_event(event, include)
             yield from _author(by, include)
         case Resumed(by):
             yield from _author(by, include)
@@ -155,6 +152,15 @@ def _of_updates(
 def _of_output(output: ToolOutput, include: frozenset[str]) -> Shown:
     yield "is_error", output.is_error
     yield from _asked_for(include, results=output.content)
+
+
+def _of_event(event: TurnEvent, include: frozenset[str]) -> Shown:
+    yield "event_id", event.id
+    yield "name", event.name
+    if event.key:
+        yield "key", event.key
+    if "task" in include:
+        yield "text", event.body
 
 
 def _of_decision(decision: Decision, include: frozenset[str]) -> Shown:

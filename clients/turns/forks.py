@@ -7,17 +7,16 @@ its messages. The worker reads them again, from the same run, and records them i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.common import Priority
 
 from perdure import errors, limits
-from perdure.agents.agent import Agent
 from perdure.base import Value
 from perdure.clients.reading.recorded import state_of
 from perdure.clients.turns import undoing
@@ -37,10 +36,8 @@ from perdure.turn.keys import CallKey, ChildKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import Origin, TurnRequest
-from perdure.values.budgets import Budget
 from perdure.values.effects import EffectRecord
 from perdure.values.messages import Text, UserMessage
-from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.reports import Outcome
 
 if TYPE_CHECKING:
@@ -52,34 +49,6 @@ _UNDONE = (
 )
 _RESUMABLE = (PROVIDER, "resume")
 """The kinds of waits that `resume` ends."""
-
-
-class ForkOptions(TypedDict, total=False):
-    """The options of a fork, which `Turn.fork` describes."""
-
-    say: str | None
-    agent: Agent[Any] | str | None
-    model: str | None
-    budget: Budget | None
-    max_iterations: int | None
-    model_retry: ModelRetryPolicy | None
-    labels: Mapping[str, str] | None
-    on_done: str | None
-    on_wait: str | None
-
-
-UNCHANGED = ForkOptions(
-    say=None,
-    agent=None,
-    model=None,
-    budget=None,
-    max_iterations=None,
-    model_retry=None,
-    labels=None,
-    on_done=None,
-    on_wait=None,
-)
-"""The defaults: the fork has what the turn has, and its user says nothing more."""
 
 
 class Effect(Value):

@@ -16,7 +16,7 @@ from perdure.base import T
 from perdure.clients.turns import cancelling, deliveries, undoing, updates
 from perdure.clients.turns.decidable import DecidableTurn
 from perdure.clients.turns.deliveries import WebhookDelivery
-from perdure.clients.turns.forks import UNCHANGED, ForkOptions
+from perdure.clients.turns.fork_options import UNCHANGED, ForkOptions
 from perdure.temporal import access, start_request
 from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import ADD_BUDGET, EMIT, RESUME, STEER
@@ -29,6 +29,7 @@ from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
 from perdure.values.content import Content, MessageContent
 from perdure.values.effects import EffectRecord
 from perdure.values.model_retry import APolicy
+from perdure.values.options import RequestOptions
 from perdure.values.reports import AgentReport
 from perdure.values.webhooks import WebhookUrl
 
@@ -38,6 +39,10 @@ _FORK = {
     | None,
     "model": validation.Unicode | None,
     "labels": validation.Texts | None,
+    "instructions": validation.Text | None,
+    "options": RequestOptions | None,
+    "output_schema": dict[str, JsonValue] | None,
+    "live": validation.Flag | None,
     "on_done": WebhookUrl | None,
     "on_wait": WebhookUrl | None,
     "budget": ABudget | None,
@@ -266,8 +271,8 @@ class Turn(DecidableTurn[T]):
         """Start a new turn that continues from a complete step of this turn, which is not changed.
 
         The new turn begins with the messages of this turn up to that step. It has its own steps
-        from 1, and nothing that this turn spent counts for it. Task, options, output type and
-        allowed tools are the same; so are agent, model, labels and limits unless they are given.
+        from 1, and nothing that this turn spent counts for it. Task and allowed tools are the same;
+        so is everything else that is not given, such as agent, model, output type and limits.
         Its agent is the agent that is deployed now; after a handoff, the agent that had the turn at
         that step, with its own model. It is started on the task queue of this turn.
 
@@ -287,6 +292,11 @@ class Turn(DecidableTurn[T]):
             id: The new turn's id; the same id is the same turn. Without it, the first free id among
                 `<id>~1`, `<id>~2` and so on.
             labels: The labels of the new turn, in place of this turn's.
+            instructions: The caller's instructions, in place of those of this turn.
+            options: Temperature, output limit and the like. Each option overrides the one that this
+                turn was given.
+            output_schema: The JSON schema of the answer, in place of that of this turn.
+            live: Whether `Turn.text` of the new turn yields text while the model generates it.
             on_done: The URL of the webhook about its end, as for `AgentClient.start`. That of this
                 turn is not taken over.
             on_wait: The URL of webhooks about its waits, likewise.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -37,7 +37,7 @@ from perdure.values.content import MEDIA_ELSEWHERE
 
 WAIT = timedelta(seconds=30)
 
-_PAUSE_S, _LONGEST_PAUSE_S, _TRY_S = 0.2, 1.0, 2.0
+PAUSE_S, _LONGEST_PAUSE_S, _TRY_S = 0.2, 1.0, 2.0
 _REFUSED = (
     RPCStatusCode.ABORTED,
     RPCStatusCode.RESOURCE_EXHAUSTED,
@@ -118,24 +118,26 @@ async def ask(
     cancels = caller.cancelling() if caller else 0
     update_id, run_id = update_id or str(uuid4()), runs[-1]
     once, is_refused = unretried(client), True
-    places = _places.setdefault(id, asyncio.Semaphore(_AT_ONCE))
     try:
-        async with asyncio.timeout(WAIT.total_seconds()), places:
+        async with asyncio.timeout(WAIT.total_seconds()), places(id):
             while True:
                 handle = once.get_workflow_handle(id, run_id=run_id)
                 try:
-                    return await _in_time(_sent(handle, update, payload, update_id))
-                except _Over:
+                    sending = handle.execute_update(
+                        update, payload, id=update_id, result_type=RawValue
+                    )
+                    return await in_time(answered(sending))
+                except Over:
                     last = await last_run(client, id, run_id)
                     if last == run_id:
                         raise await _over(handle, update) from None
                     run_id = last
-                except _TooMany:
+                except TooMany:
                     is_refused = True
-                    await asyncio.sleep(random.uniform(_PAUSE_S, _LONGEST_PAUSE_S))  # noqa: S311 - jitter
-                except _Busy:
+                    await pause_at_random()
+                except Busy:
                     is_refused = False
-                    await asyncio.sleep(_PAUSE_S)
+                    await asyncio.sleep(PAUSE_S)
                     run_id = await last_run(client, id, run_id)
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
         if caller is not None and caller.cancelling() > cancels:  # the SDK has one error for both
@@ -199,19 +201,29 @@ async def ask_and_start(
     return answer
 
 
-class _Over(Exception):  # noqa: N818 - the turn may continue in another run
+class Over(Exception):  # noqa: N818 - the turn may continue in another run
     """The run is over, so it does not answer the update."""
 
 
-class _Busy(Exception):  # noqa: N818 - the update is sent again
+class Busy(Exception):  # noqa: N818 - the update is sent again
     """The server or the run did not take the update."""
 
 
-class _TooMany(Exception):  # noqa: N818 - the update is sent again
+class TooMany(Exception):  # noqa: N818 - the update is sent again
     """The server did not take the update, as too many of the workflow are in flight."""
 
 
-async def _in_time(sending: Coroutine[Any, Any, RawValue]) -> RawValue:
+def places(id: str) -> asyncio.Semaphore:
+    """Return the places of the updates that this process sends to a workflow at the same time."""
+    return _places.setdefault(id, asyncio.Semaphore(_AT_ONCE))
+
+
+async def pause_at_random() -> None:
+    """Wait before an update is sent again that the server did not take, as too many came."""
+    await asyncio.sleep(random.uniform(PAUSE_S, _LONGEST_PAUSE_S))  # noqa: S311 - jitter
+
+
+async def in_time(sending: Coroutine[Any, Any, RawValue]) -> RawValue:
     """Return the answer to an update, unless it takes so long that it is better sent again.
 
     For a run that is being closed the server refuses an update, and Temporal's client repeats it
@@ -222,7 +234,7 @@ async def _in_time(sending: Coroutine[Any, Any, RawValue]) -> RawValue:
         await asyncio.wait({task}, timeout=_TRY_S)
         if task.done():
             return task.result()
-        raise _Busy
+        raise Busy
     finally:
         if not task.done():
             task.cancel()
@@ -231,28 +243,33 @@ async def _in_time(sending: Coroutine[Any, Any, RawValue]) -> RawValue:
                 task.result()
 
 
-async def _sent(
-    handle: WorkflowHandle[Any, Any], update: str, payload: RawValue, update_id: str
-) -> RawValue:
+async def answered(sending: Awaitable[RawValue]) -> RawValue:
+    """Return the answer to an update that is sent.
+
+    Raises:
+        PerdureError: The workflow refused it.
+        Over: The run is over.
+        Busy: The server or the run did not take it.
+        TooMany: The server did not take it, as too many are in flight.
+        RPCError: Temporal does not answer, or refused it.
+    """
     try:
-        answer: RawValue = await handle.execute_update(
-            update, payload, id=update_id, result_type=RawValue
-        )
+        answer = await sending
     except WorkflowUpdateFailedError as error:
         type_ = error.cause.type if isinstance(error.cause, ApplicationError) else None
         if type_ == _ENDED_MEANWHILE:
-            raise _Over from None
+            raise Over from None
         if type_ == failures.RUN_ENDS:
-            raise _Busy from None
+            raise Busy from None
         raise errors.from_info(failures.error_in(error.cause)) from None
     except RPCError as error:
         is_over = any(text in error.message for text in _IS_OVER)
         if error.status == RPCStatusCode.NOT_FOUND and is_over:
-            raise _Over from None
+            raise Over from None
         if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_MANY in error.message:
-            raise _TooMany from None
+            raise TooMany from None
         if error.status in _REFUSED:
-            raise _Busy from None
+            raise Busy from None
         raise
     return answer
 

@@ -64,6 +64,8 @@ class Agent(Generic[T_co]):
             each is a fallback for the model before it.
         description: The purpose of the agent, in one line.
         instructions: The system prompt.
+        takes_instructions: Whether the caller of a turn may add instructions, which are placed
+            after the agent's own.
         tools: Tools or plain functions, offered in this order.
         toolboxes: Named sets of tools, and MCP servers, offered after `tools`. The tools of a
             server are listed when a turn begins.
@@ -166,6 +168,7 @@ class Agent(Generic[T_co]):
     max_descendants: validation.Count = limits.DESCENDANTS
     on_child_error: OnChildError = "cancel"
     on_failure: OnFailure = "keep"
+    takes_instructions: validation.Flag = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):

@@ -96,6 +96,7 @@ UNDO_MODEL = "perdure:undo"
 """The name in the place of a model in a turn that takes an effect back."""
 RULES = 6
 """The rules of new turns."""
+_OF_THE_CALLER = "The caller of this turn adds, as far as it agrees with what is above:"
 
 
 class Stage(Wire):
@@ -231,6 +232,7 @@ def define(
     inherited: Sequence[tuple[InheritedTool, Tool]] = (),
     model_retry: ModelRetryPolicy | None = None,
     in_session: bool = False,
+    more_instructions: str | None = None,
 ) -> AgentDefinition:
     """Return the definition of `agent` with its models resolved and priced.
 
@@ -241,9 +243,10 @@ def define(
     looked up with its resolver. `inherited` are the tools of the turns above it; the agent's own
     tools come first, and override inherited tools of the same name. `model_retry` is the policy of
     the turn, instead of the agent's own. `in_session` tells whether the turn belongs to a session,
-    which some tools need.
+    which some tools need. `more_instructions` are those of the caller.
 
     Raises:
+        InvalidRequestError: The caller gives instructions, and the agent takes none.
         DuplicateToolError: Two tools have the same name.
         ToolResolverError: The resolver failed.
         ConfigurationError: The signature of a tool cannot be described.
@@ -262,8 +265,12 @@ def define(
     skills = [item for item in agent.skills if isinstance(item, Skill)]
     return AgentDefinition(
         name=agent.name,
-        instructions=joined(
-            agent.instructions, skills, can_load=any(tool.name == LOAD_SKILL for tool in tools)
+        instructions=_with_more(
+            agent,
+            joined(
+                agent.instructions, skills, can_load=any(tool.name == LOAD_SKILL for tool in tools)
+            ),
+            more_instructions,
         ),
         model=chain[0].model,
         targets=tuple(chain),
@@ -299,6 +306,22 @@ def define(
         price=chain[0].price,
         tier="" if len(agent.models) > 1 or ":" in agent.models[0] else agent.models[0],
     )
+
+
+def _with_more(agent: Agent[Any], own: str, more: str | None) -> str:
+    """Return the agent's instructions, and after them those of the caller.
+
+    Raises:
+        InvalidRequestError: There are some, and the agent takes none.
+    """
+    if not more:
+        return own
+    if not agent.takes_instructions:
+        raise errors.InvalidRequestError(
+            f"agent {agent.name} takes no instructions of its callers; put what is special into the"
+            " task, or declare it with takes_instructions=True"
+        )
+    return "\n\n".join(filter(None, (own, f"{_OF_THE_CALLER}\n{more}")))
 
 
 def define_undo(agent: Agent[Any], tool: Tool, undo: Tool, activity: str) -> AgentDefinition:

@@ -6,6 +6,7 @@ a worker, until somebody sends the result, or a poll finds it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict
 
@@ -27,6 +28,19 @@ class JobOptions(TypedDict, total=False):
 
 DEFAULTS = JobOptions(later=False, poll=None, poll_every=limits.POLL, cancel=None)
 KINDS = {"later": bool | validation.Time, "poll_every": validation.Time}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingJob:
+    """What a poll has found out about a job that has no result yet.
+
+    Attributes:
+        reason: What is known of it, for people who look at the turn in Temporal.
+        after: The pause until the next poll; None for that of the tool.
+    """
+
+    reason: str
+    after: timedelta | None = None
 
 
 class PinnedJob(Wire):

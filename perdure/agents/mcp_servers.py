@@ -21,7 +21,9 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from perdure import errors, limits, validation
+from perdure.agents.jobs import PinnedJob
 from perdure.agents.mcp_effects import Call, MCPEffect
+from perdure.agents.mcp_tasks import LONGEST_TASK, TaskCalls
 from perdure.agents.tool_context import ToolContext
 from perdure.agents.tools import NAME, Tool, Toolbox
 from perdure.schemas import tool_arguments
@@ -52,6 +54,7 @@ _KINDS = {
     ],
     "headers_env": validation.Texts,
     "trusted": bool,
+    "tasks": LONGEST_TASK,
     "digest": validation.Text | None,
     "effects": Mapping[str, Annotated[object, instance("an MCPEffect", MCPEffect)]],
 }
@@ -63,6 +66,7 @@ class MCPServerOptions(TypedDict, total=False):
     allowed: Collection[str] | None
     requires_approval: bool | Collection[str]
     trusted: bool
+    tasks: bool | timedelta | None
     timeout: timedelta
     start_timeout: timedelta
     digest: str | None
@@ -90,6 +94,8 @@ class MCPServer:
             server's own names.
         trusted: Whether to believe its hints that a tool is read-only or idempotent, so that lost
             calls of such a tool are repeated.
+        tasks: Whether it may answer a call with a task, whose result the turn waits for; or how
+            long, if not a day. By default, over HTTP alone: each worker starts a server of its own.
         timeout: The time after which a call is stopped; the model gets an error.
         start_timeout: The time the server has to start and to list its tools; at most 45 seconds.
         effects: What calls of its tools bring about, by the server's own names of the tools.
@@ -109,6 +115,7 @@ class MCPServer:
     allowed: Collection[str] | None = None
     requires_approval: bool | Collection[str] = False
     trusted: bool = False
+    tasks: bool | timedelta | None = None
     timeout: timedelta = limits.TOOL_CALL
     start_timeout: timedelta = limits.MCP_START
     digest: str | None = None
@@ -207,7 +214,12 @@ class MCPServer:
             tuple(sorted(self.variables.items())),
             tuple(sorted(self.headers_env.items())),
         )
-        return (*how, self.timeout, self.start_timeout)
+        return (*how, bool(self.longest_task), self.timeout, self.start_timeout)
+
+    @property
+    def longest_task(self) -> bool | timedelta:
+        """Whether it may answer calls with tasks, as the option `later` of a tool says it."""
+        return bool(self.url) if self.tasks is None else self.tasks
 
     @property
     def in_process(self) -> object:
@@ -236,13 +248,17 @@ class MCPServer:
 
 @dataclass(frozen=True)
 class ListedTool:
-    """A tool as its server describes it; `own` is the server's name of the tool."""
+    """A tool as its server describes it; `own` is the server's name of the tool.
+
+    With `may_be_task`, the server may answer a call with a task.
+    """
 
     own: str
     description: str
     parameters: dict[str, JsonValue] = field(hash=False)
     read_only: bool = False
     idempotent: bool = False
+    may_be_task: bool = False
 
     @functools.cached_property
     def digest(self) -> str:
@@ -257,7 +273,7 @@ class MCPTool(Tool):
     """A tool of a server, which has the schema and checks arguments against it.
 
     Its turn is pinned to `digest`. `function` takes `context` and `arguments`, a JSON object.
-    `reads` calls the tool that looks its calls up.
+    `reads` calls the tool that looks its calls up, and `tasks` the server about its tasks.
     """
 
     def __init__(
@@ -269,6 +285,7 @@ class MCPTool(Tool):
         listed: ListedTool | None = None,
         *,
         reads: Call | None = None,
+        tasks: TaskCalls | None = None,
     ) -> None:
         async def function(context: ToolContext[Any], arguments: Mapping[str, JsonValue]) -> object:
             return await call(context, arguments)
@@ -285,7 +302,9 @@ class MCPTool(Tool):
                 _asks(server, name) if listed is None else server.needs_approval(listed.own)
             ),
             **({} if effect is None or reads is None else effect.options(reads)),
+            **({} if tasks is None else tasks.options(server.longest_task, server.timeout)),
         )
+        self._may_be_task = listed is not None and listed.may_be_task
         self._digest = digest
         self._parameters = readable(listed.parameters) if listed else {}
 
@@ -296,6 +315,11 @@ class MCPTool(Tool):
         It changes with the server's name of the tool, its description or its schema.
         """
         return self._digest
+
+    @property
+    def pinned_job(self) -> PinnedJob | None:
+        """What a turn is pinned to of its tasks; None if the server has declared none."""
+        return super().pinned_job if self._may_be_task else None
 
     @functools.cached_property
     def context_parameter(self) -> str | None:
@@ -352,11 +376,15 @@ def name_of(server: str, tool_name: str) -> str:
 
 
 def toolbox(
-    server: MCPServer, listed: Iterable[ListedTool], call_of: Callable[[str, str], Call]
+    server: MCPServer,
+    listed: Iterable[ListedTool],
+    call_of: Callable[[str, str], Call],
+    tasks_of: Callable[[str], TaskCalls] | None = None,
 ) -> Toolbox:
     """Return the tools of a server that a turn is offered.
 
-    `call_of` makes the function of a tool from its name and its digest.
+    `call_of` makes the function of a tool from its name and its digest, and `tasks_of` the requests
+    about its tasks from its name.
 
     Raises:
         ConfigurationError: The server lacks an allowed tool, or its tools do not have the digest
@@ -376,6 +404,7 @@ def toolbox(
                 item.digest,
                 item,
                 reads=reads_of(server, name, call_of),
+                tasks=tasks_of(name) if tasks_of else None,
             )
             for name, item in zip(names, allowed, strict=True)
         ],

@@ -23,6 +23,14 @@ _NOTE = {
     "type": "string",
     "description": "What you wait for, in one line: people who look at this task read it.",
 }
+_KEY = {
+    "type": "string",
+    "description": (
+        "Only for an event of the outside world, which is not sent to this task alone: what it is"
+        " about, as build_finished with the number of the build. One that came within the last hour"
+        " ends the wait at once."
+    ),
+}
 
 
 def wait_tools(longest: timedelta) -> tuple[Tool[..., Any], ...]:
@@ -38,7 +46,7 @@ def wait_tools(longest: timedelta) -> tuple[Tool[..., Any], ...]:
         "description": "How long at most, in seconds; as long as possible without it.",
     }
     for_a_time = {"seconds": seconds, "until": moment, "note": _NOTE}
-    for_an_event = {"event": event, "timeout": timeout, "note": _NOTE}
+    for_an_event = {"event": event, "key": _KEY, "timeout": timeout, "note": _NOTE}
     return (
         _tool("wait", _WAIT, longest, for_a_time),
         _tool("wait_for", _WAIT_FOR, longest, for_an_event),
@@ -62,7 +70,9 @@ def _tool(
         },
         read_only=True,
     )
-    made.wait = PinnedWait(action=action, longest_s=longest.total_seconds())
+    made.wait = PinnedWait(
+        action=action, longest_s=longest.total_seconds(), has_keys=action == "wait_for"
+    )
     return made
 
 

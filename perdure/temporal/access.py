@@ -208,6 +208,13 @@ PARTS = Resource(
     limits.BATCH_ID_CHARACTERS,
 )
 """The parts of a batch, by the id of the batch."""
+EVENT = Resource(
+    "event",
+    "event_id",
+    errors.PerdureError,
+    "{} cannot be kept",
+    limits.MESSAGE_ID_CHARACTERS,
+)
 SCHEDULE = Resource(
     "schedule",
     "schedule_id",

@@ -146,8 +146,18 @@ Its id is the id of the message. A session sends the same as a signal, with the 
 EMIT = "emit"
 """The update that sends an event to the running turn: `Emit`, without result.
 
-Its id is the id of the event.
+Its id is the id of the event. The workflow that keeps events by key takes the same update, and
+sends an event to a turn as the signal of this name: `EmitByKey`.
 """
+
+KEYED_EVENTS = "AgentEvents"
+"""The workflow type that keeps the events of a name and a key for the turns that wait for them."""
+
+AWAIT_EVENT = "await_event"
+"""The signal that has a turn told of an event by key: `EventWaiter`."""
+
+REGISTER_WAITER = "perdure.register_waiter"
+"""`Registration -> Noted`: register a turn at the workflow that keeps the events of a key."""
 
 MEMO = "perdure"
 """The memo field with the description of a turn and of its end."""

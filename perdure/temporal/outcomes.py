@@ -20,7 +20,7 @@ from perdure.base import Wire, replace
 from perdure.errors import ErrorInfo, PerdureError
 from perdure.temporal import failures, names
 from perdure.temporal.payloads import unpack
-from perdure.text import clip
+from perdure.text import clip, size
 from perdure.turn import jobs
 from perdure.turn.approvals import Ruling
 from perdure.turn.continuation import Continuation
@@ -71,7 +71,7 @@ from perdure.turn.keys import (
 )
 from perdure.turn.slot import ScheduledBy, Slot
 from perdure.turn.snapshot import VERSION, CarriedPart
-from perdure.turn.wait_values import Emit, TurnEvent
+from perdure.turn.wait_values import Emit, EmitByKey, TurnEvent
 from perdure.turn.wire import (
     ChildNews,
     Resume,
@@ -170,6 +170,20 @@ def emitted(event_id: str, payload: RawValue) -> Emitted:
     """
     event = unpack(payload, Emit)
     return Emitted(TurnEvent(id=event_id, name=event.name, body=event.body), event.by)
+
+
+def emitted_in_signal(payloads: Sequence[RawValue]) -> Emitted | None:
+    """Return the fact of a signal that brings an event by key; None if it brings none."""
+    if len(payloads) != 1:
+        return None
+    try:
+        event = unpack(payloads[0], EmitByKey)
+    except PerdureError:
+        return None
+    if not (event.id and event.name and event.key) or size(event.body) > limits.EVENT_BYTES:
+        return None
+    taken_in = TurnEvent.model_validate(event.model_dump(exclude={"by"}))
+    return Emitted(taken_in, event.by)
 
 
 def call_finished(payload: RawValue) -> CallFinished:

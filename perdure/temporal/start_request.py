@@ -16,6 +16,7 @@ from perdure.turn.wire import Origin, TurnRequest
 from perdure.values import keywords
 from perdure.values.budgets import Budget
 from perdure.values.messages import Media, UserMessage
+from perdure.values.options import RequestOptions
 from perdure.values.tasks import Task, headline, opening
 from perdure.values.turn_options import TurnOptions
 
@@ -110,7 +111,7 @@ def fork_of(
     """Return the input of a turn that continues another turn, whose input is `request`.
 
     `changes` has the fields that differ; None keeps what the other turn was given, except for
-    `on_done` and `on_wait`. The limits of a budget override each limit of the other turn. `said`
+    `on_done` and `on_wait`. Limits of a budget and options override each of the other turn. `said`
     are messages that the other turn's model has not read.
 
     Raises:
@@ -123,6 +124,9 @@ def fork_of(
     budget = fields.get("budget")
     if isinstance(budget, Budget):
         fields["budget"] = budget.over(request.budget)
+    options = fields.get("options")
+    if isinstance(options, RequestOptions) and request.options is not None:
+        fields["options"] = options.over(request.options)
     agent = fields.get("agent")
     if agent is not None:  # the caller's choice, whose own rules hold
         fields |= {"agent": agent.name if isinstance(agent, Agent) else agent, "handed_to": None}

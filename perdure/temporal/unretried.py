@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from temporalio.service import ServiceResponse
 
-_UPDATE = "update_workflow_execution"
+_UPDATES = ("update_workflow_execution", "execute_multi_operation")
 
 
 def unretried(client: Client) -> Client:
@@ -59,7 +59,7 @@ class _Unretried(ServiceClient):
             req,
             resp_type,
             service=service,
-            retry=retry and rpc != _UPDATE,
+            retry=retry and rpc not in _UPDATES,
             metadata=metadata,
             timeout=timeout,
         )

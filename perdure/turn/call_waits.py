@@ -7,7 +7,7 @@ records each decision, so a reader has the same results.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from perdure.agents.waits import PinnedWait
 from perdure.base import replace
 from perdure.errors import InvalidRequestError, TooLargeError
 from perdure.text import clean, clip, head, one_line, size
-from perdure.turn import jobs, steps
+from perdure.turn import event_keys, jobs, steps
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.open_step import OpenCall
 from perdure.turn.state import TurnState
@@ -41,6 +41,18 @@ class Beginning:
 
     waits: tuple[CallWait, ...] = ()
     woken: tuple[Woken, ...] = ()
+
+    def refused(self, reasons: Mapping[tuple[str, str], str]) -> Beginning:
+        """Return it without the waits for events by these names and keys, which are refused."""
+        ends: list[Woken] = []
+        waits: list[CallWait] = []
+        for wait in self.waits:
+            reason = reasons.get((wait.event, wait.event_key))
+            if reason is None:
+                waits.append(wait)
+            else:
+                ends.append(Woken(key=wait.key, by="refused", reason=clip(reason, 500)))
+        return Beginning(tuple(waits), (*self.woken, *ends))
 
 
 def pinned_wait(agent: AgentDefinition | None, call: ToolCall) -> PinnedWait | None:
@@ -69,7 +81,8 @@ def shown(waits: Sequence[CallWait]) -> Waiting | None:
     others = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
     kind = JOB if first.is_job else EVENT if first.event else TIMER
     note = one_line(first.note, limits.NOTE_CHARACTERS) + others
-    reason = f"{one_line(first.event, limits.NOTE_CHARACTERS)}: {note}" if first.event else note
+    event = f"{first.event} of {first.event_key}" if first.event_key else first.event
+    reason = f"{one_line(event, limits.NOTE_CHARACTERS)}: {note}" if first.event else note
     return Waiting(kind, reason, since=first.since, until=first.until)
 
 
@@ -95,6 +108,7 @@ def woken(state: TurnState, ends: Sequence[Woken]) -> TurnState:
         key = _key_of(end.key)
         if key is not None and steps.is_open(state, key):
             state = _ended(state, key, end)
+    state = event_keys.without(state, ends)
     return replace(state, waiting=shown(open_waits(state)))
 
 
@@ -102,13 +116,11 @@ def _ended(state: TurnState, key: ToolKey, end: Woken) -> TurnState:
     open_call = state.open_step.at(key.call)
     if open_call.job is not None:
         return jobs.ended(state, key, end)
-    event = next((event for event in state.events if event.id == end.event_id), None)
-    content = _result(open_call, end, event)
+    content = _result(open_call, end, event_keys.event_of(state, end))
     if end.by == "refused":
         return steps.give(state, key, content, ToolOutcome.NOT_RUN)
     state = state if open_call.wait else _charged(state)
-    others = tuple(other for other in state.events if other is not event)
-    return steps.give(replace(state, events=others), key, content, ToolOutcome.DONE)
+    return steps.give(state, key, content, ToolOutcome.DONE)
 
 
 def _charged(state: TurnState) -> TurnState:
@@ -134,14 +146,22 @@ def _result(open_call: OpenCall, end: Woken, event: TurnEvent | None) -> str:
             return f"Waited {waited}{of}: the user has sent a message, which follows."
         case "event":
             when = f"came after {waited}" if end.waited_s else "was there already"
-            text = f"The event {head(event.name if event else '', 400)!r} {when}. "
+            if event and event.at and (wait is None or event.at < wait.since):
+                when = f"was there already, since {in_words(event.at)}"
+            text = f"The event {_event(event.name, event.key) if event else repr('')} {when}. "
             return clip(text + _body(event), limits.TOOL_RESULT_BYTES)
         case "time":
             if wait is not None and wait.event:
-                return f"The event {head(wait.event, 400)!r} did not come within {planned}."
+                event_name = _event(wait.event, wait.event_key)
+                return f"The event {event_name} did not come within {planned}."
             return f"Waited {waited}" + (f", until {in_words(wait.until)}." if wait else ".")
         case "result":
             raise AssertionError("the result of a job is not that of a wait")
+
+
+def _event(name: str, key: str) -> str:
+    """Return an event by its name and key, as a model reads it."""
+    return f"{head(name, 400)!r} of {head(key, 400)!r}" if key else f"{head(name, 400)!r}"
 
 
 def _body(event: TurnEvent | None) -> str:
@@ -217,15 +237,35 @@ def cause(
     open_call = state.open_step.find(key.call) if key else None
     if open_call is not None and open_call.job is not None:
         return jobs.cause(open_call.job, wait, waited_s, is_over=is_over)
-    events = (event for event in state.events if event.name == wait.event)
-    event = next((event for event in events if event.id not in taken), None)
-    if wait.event and event is not None:
-        return Woken(key=wait.key, by="event", waited_s=waited_s, event_id=event.id)
+    event = event_keys.event_for(state, wait, taken) if wait.event else None
+    if event is not None:
+        return Woken(
+            key=wait.key,
+            by="refused" if event.refusal else "event",
+            waited_s=waited_s,
+            event_id=event.id,
+            event=event.name if event.key else "",
+            event_key=event.key,
+            reason=event.refusal,
+        )
     if is_over:
         return Woken(key=wait.key, by="time", waited_s=waited_s)
     if state.inbox.unread:
         return Woken(key=wait.key, by="message", waited_s=waited_s)
     return None
+
+
+def ends_with(state: TurnState, end: Woken, now: datetime) -> tuple[Woken, ...]:
+    """Return the end of a wait, with the ends of the others that the same event by key ends."""
+    if not end.event_key:
+        return (end,)
+    others = (wait for wait in open_waits(state) if wait.key != end.key)
+    ends = (cause(state, wait, now, is_over=False) for wait in others)
+    same = (end.event_id, end.event, end.event_key)
+    return (
+        end,
+        *(each for each in ends if each and (each.event_id, each.event, each.event_key) == same),
+    )
 
 
 def _planned(
@@ -239,6 +279,7 @@ def _planned(
     arguments = _arguments(call)
     note = _line(arguments, "note")
     event = _line(arguments, "event") if pinned.action == "wait_for" else ""
+    event_key = event_keys.key_in(arguments) if pinned.has_keys else ""
     longest = timedelta(seconds=pinned.longest_s)
     period = (
         _timeout(arguments, longest, time_left)
@@ -250,7 +291,14 @@ def _planned(
             f"{period_in_words(period)} is longer than the {period_in_words(time_left)} that are"
             " left of the time of the turn; wait for less, or finish with what you have"
         )
-    return CallWait(key=str(key), note=note, since=now, until=now + period, event=event)
+    return CallWait(
+        key=str(key),
+        note=note,
+        since=now,
+        until=now + period,
+        event=event,
+        event_key=event_key,
+    )
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
@@ -338,7 +386,7 @@ def check_event(state: TurnState, event: TurnEvent, by: str | None) -> None:
             f"agent {state.agent.name} has no tool that waits for an event; give it"
             " toolboxes=[perdure.toolboxes.waiting()]"
         )
-    kept = [kept for kept in state.events if kept.id != event.id]
+    kept = [kept for kept in state.events if kept.id != event.id and not kept.key]
     if len(kept) >= limits.KEPT_EVENTS:
         raise TooLargeError(
             f"{len(kept)} events to the turn wait to be waited for, which is the most; send this"
@@ -387,6 +435,8 @@ def check_body(body: str) -> None:
 
 def emitted(state: TurnState, event: TurnEvent) -> TurnState:
     """Return the state with another event, unless it has an event of that id."""
-    if any(kept.id == event.id for kept in state.events):
+    if event.key:
+        return event_keys.emitted(state, event)
+    if any(kept.id == event.id and not kept.key for kept in state.events):
         return state
     return replace(state, events=(*state.events, event))

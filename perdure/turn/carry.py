@@ -179,6 +179,7 @@ def _snapshot(state: TurnState, carried: Carried, handed_at: int) -> Snapshot:
         effects=state.effects,
         unsettled=unsettled.places(state)[-limits.KNOWN_EFFECTS :],
         events=state.events,
+        last_events=state.last_events,
     )
 
 

@@ -9,10 +9,10 @@ from perdure.values.turn_options import StoredOptions
 
 
 def check_options(options: StoredOptions) -> None:
-    """Refuse labels that are too large, and an output schema that no model can be held to.
+    """Refuse options that are too large, and an output schema that no model can be held to.
 
     Raises:
-        TooLargeError: The labels are over their limit.
+        TooLargeError: The labels or the instructions are over their limit.
         InvalidRequestError: The schema is recursive, or allows any value somewhere.
     """
     labels = sum(size(name) + size(value) for name, value in options.labels.items())
@@ -21,6 +21,13 @@ def check_options(options: StoredOptions) -> None:
             f"the labels are {labels} bytes, more than {limits.LABELS_BYTES}; they go with every"
             " tool call",
             context={"bytes": labels, "limit": limits.LABELS_BYTES},
+        )
+    instructions = size(options.instructions or "")
+    if instructions > limits.INSTRUCTIONS_BYTES:
+        raise errors.TooLargeError(
+            f"the instructions are {instructions} bytes, more than {limits.INSTRUCTIONS_BYTES};"
+            " they go with every request to a model",
+            context={"bytes": instructions, "limit": limits.INSTRUCTIONS_BYTES},
         )
     try:
         strict({"type": "string"} if options.output_schema is None else options.output_schema)

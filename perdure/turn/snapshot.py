@@ -14,7 +14,7 @@ from perdure.turn.effect_values import Doubt
 from perdure.turn.inbox import Inbox
 from perdure.turn.job_values import CallJob
 from perdure.turn.ledger import Bill, Ledger
-from perdure.turn.wait_values import CallWait, TurnEvent
+from perdure.turn.wait_values import CallWait, LastEvent, TurnEvent
 from perdure.turn.waiting import Waiting
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
@@ -125,6 +125,7 @@ class Snapshot(Wire):
         unsettled: The places of its own calls whose outcome is unknown, the last
             `limits.KNOWN_EFFECTS`.
         events: The events that no call has waited for yet.
+        last_events: The last events by key that calls have got.
     """
 
     steps: int
@@ -150,6 +151,7 @@ class Snapshot(Wire):
     effects: tuple[EffectRecord, ...] = ()
     unsettled: tuple[str, ...] = ()
     events: tuple[TurnEvent, ...] = ()
+    last_events: tuple[LastEvent, ...] = ()
 
 
 class CarriedPart(Wire):

@@ -24,7 +24,7 @@ from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.snapshot import CarriedPart
 from perdure.turn.task_order import TaskSoFar
 from perdure.turn.transcript import TokenCount, Transcript
-from perdure.turn.wait_values import TurnEvent
+from perdure.turn.wait_values import LastEvent, TurnEvent
 from perdure.turn.waiting import DELAY, PEOPLE, PROVIDER, Waiting
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Spending
@@ -138,6 +138,8 @@ class TurnState:
         accounts: The spending, and its limits.
         inbox: The messages of the user that the model has not read yet.
         events: The events that no call has waited for yet, in the order in which they came.
+        last_events: The last event by key that calls have got, by name and key: no call gets it, or
+            an earlier one, again.
         in_flight: The running activities and children, in order, each with the model that it asks;
             an empty string for other activities.
         children: The turns of delegates.
@@ -163,6 +165,7 @@ class TurnState:
     accounts: Accounts = Accounts()
     inbox: Inbox = Inbox()
     events: tuple[TurnEvent, ...] = ()
+    last_events: tuple[LastEvent, ...] = ()
     in_flight: Mapping[Key, str] = field(default_factory=dict)
     children: tuple[Child, ...] = ()
     effects: tuple[EffectRecord, ...] = ()

@@ -164,6 +164,7 @@ def _restore(state: TurnState, carried: Carried) -> TurnState:
         effects=snapshot.effects,
         inbox=snapshot.inbox,
         events=snapshot.events,
+        last_events=snapshot.last_events,
         waiting=snapshot.waiting,
         finishing=snapshot.finishing,
     )

@@ -41,7 +41,7 @@ _DIGITS = 16
 """
 _CONTENT = (
     *("agent", "task", "context", "history", "allowed_tools", "model", "lineage"),
-    *("origin", "said", "session", "schedule", "handed_to", "undo"),
+    *("origin", "said", "session", "schedule", "handed_to", "undo", "instructions"),
 )
 """The fields of a request that are part of its digest, in this order."""
 
@@ -250,7 +250,8 @@ class AgentCall(Wire):
     """Input of the activity that resolves an agent.
 
     The task is in history already, and only a factory reads it. `extra` has the further fields of
-    the turn's requests; vendors charge more for some of them. `model_retry` is the policy of the
+    the turn's requests; vendors charge more for some of them. `instructions` are those of the
+    caller, which only an agent with `takes_instructions` takes. `model_retry` is the policy of the
     turn, for every agent that it is handed over to. `inherited` has the tools inherited
     from the turns above. `on_done` and `on_wait` are the URLs of the turn's webhooks, which the
     worker may refuse. With `handed_to`, that agent is resolved, with the rules of `agent`. With
@@ -268,6 +269,7 @@ class AgentCall(Wire):
     handed_to: str | None = None
     undoes: str = Field(default="", exclude_if=not_)
     in_session: bool = Field(default=False, exclude_if=not_)
+    instructions: str | None = Field(default=None, exclude_if=not_)
 
 
 class ModelCall(Wire):

@@ -32,6 +32,7 @@ class SharedOptions(TypedDict, total=False):
     options: RequestOptions | None
     model_retry: ModelRetryPolicy | None
     allowed_tools: Sequence[str] | None
+    instructions: str | None
     output_schema: Mapping[str, JsonValue] | None
     on_done: str | None
     on_wait: str | None
@@ -64,7 +65,7 @@ class StoredOptions(BaseModel):
     """The fields of `SharedOptions` in the inputs of turns and sessions, and in bodies over HTTP.
 
     Sessions, schedules and batches pass all of them on to their turns, and a fork keeps them. They
-    are not part of the digest of a turn, except for `allowed_tools`.
+    are not part of the digest of a turn, except for `allowed_tools` and `instructions`.
     """
 
     labels: Annotated[dict[str, str], OptionMark.DELEGATED] = {}
@@ -73,6 +74,7 @@ class StoredOptions(BaseModel):
     options: RequestOptions | None = None
     model_retry: Annotated[ModelRetryPolicy | None, OptionMark.LIMIT, OptionMark.DELEGATED] = None
     allowed_tools: tuple[str, ...] | None = None
+    instructions: str | None = None
     output_schema: dict[str, JsonValue] | None = None
     on_done: WebhookUrl | None = None
     on_wait: Annotated[WebhookUrl | None, OptionMark.DELEGATED] = None

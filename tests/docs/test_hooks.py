@@ -27,6 +27,10 @@ DEPLOYED = {
     "deployment": {"sha": "a1b2c3"},
     "deployment_status": {"state": "success", "environment": "production"},
 }
+BUILT = {
+    "action": "completed",
+    "check_run": {"head_sha": "d4e5f6", "name": "tests", "conclusion": "success"},
+}
 MENTION = {
     "type": "event_callback",
     "event_id": "Ev1",
@@ -46,7 +50,10 @@ async def test_hooks_start_agents_as_the_page_says(
         agents = [Agent(name=name, model="main") for name in ("triage", "billing", "helper")]
         agents.append(Agent(name="releaser", model="main", toolboxes=[waiting()]))
         waits = calls(call("wait_for", event="deployed", note="the deployment"))
-        model = ScriptedModel(*[says("Done.")] * 3, waits, says("Watched."))
+        builds = calls(call("wait_for", event="build_finished", key="d4e5f6", note="the build"))
+        model = ScriptedModel(
+            *[says("Done.")] * 3, waits, says("Watched."), builds, says("It is built.")
+        )
         client = await story.works(agents, model)
         folder = story.terminal.folder
         github = await story.up_to("A GitHub issue starts an agent", "toml")
@@ -64,10 +71,11 @@ async def test_hooks_start_agents_as_the_page_says(
         stripe = await story.up_to("A failed payment goes to the session of the customer", "toml")
         slack = await story.up_to("A mention in Slack", "toml")
         deployed = await story.up_to("A deployment wakes a turn that waits", "toml")
+        built = await story.up_to("A build wakes the turns that wait for it", "toml")
         secret = story.terminal.environment["GITHUB_WEBHOOK_SECRET"]
         monkeypatch.setenv("GITHUB_WEBHOOK_SECRET", secret)
         (folder / "others.toml").write_text(
-            "\n".join([stripe.text, slack.text, deployed.text]), encoding="utf-8"
+            "\n".join([stripe.text, slack.text, deployed.text, built.text]), encoding="utf-8"
         )
         async with served(client, hooks=hooks_from(folder / "others.toml")) as http:
             answers: list[httpx.Response] = [
@@ -90,6 +98,16 @@ async def test_hooks_start_agents_as_the_page_says(
                 X_GitHub_Event="deployment_status",
             )
             woken = await turn.result()
+            by_key = await deliver(
+                http,
+                "github",
+                "d-2",
+                BUILT,
+                path="/hooks/builds",
+                secret=secret,
+                X_GitHub_Event="check_run",
+            )
+            late = await client.run("releaser", "Watch the build.")
 
     assert task_of(report) == (
         f"Issue 7 of acme/house: {json.loads(issue.text)['issue']['title']}\n\nSince Monday.\n"
@@ -97,6 +115,8 @@ async def test_hooks_start_agents_as_the_page_says(
     assert [answer.status_code for answer in answers] == [202, 202, 204]
     assert event.json() == {"turn": "release-a1b2c3", "event": "deployments:d-1"}
     assert "success: production" in str(woken.messages[2])
+    assert by_key.json() == {"event": "builds:d-2", "key": "d4e5f6"}
+    assert "tests: success" in str(late.messages[2])
     assert answers[0].json() == {"session": "customer-cus_7", "message": "stripe:evt_1"}
     assert [task_of(one) for one in told] == [
         "Invoice in_1 of 4000 cents was not paid, attempt 2.",

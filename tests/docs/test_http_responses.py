@@ -24,6 +24,7 @@ async def test_openai_client_runs_agents_as_the_page_says(
     model = ScriptedModel(
         calls(call("refund", euros=40)),
         *(says(text) for text in ("Paid.", "No.", "Good morning.", "Good morning.")),
+        *(says(text) for text in ("Welcome.", '{"number": 7, "is_lost": true}', "It is lost.")),
     )
     async with tell("http-responses") as story:
         client = await story.works(Agent(name="desk", model="main", tools=[refund]), model)
@@ -37,9 +38,14 @@ async def test_openai_client_runs_agents_as_the_page_says(
                 printed = await story.prints(follow(ai, "ticket-4711"))
                 more = await (await story.defining("go_on"))(ai, "ticket-4711")
                 said = await story["talk"](ai)
+                items = await (await story.defining("remember"))(ai)
+                parcel = await (await story.defining("typed"))(ai)
+                completed = await (await story.defining("complete"))(ai)
             turns = await client.session("customer-42").turns()
             await client.session("customer-42").close()
 
     assert asked == "ticket-4711: in_progress, "
     assert (paid, printed, more, said) == ("Paid.", "Paid.\n", "No.", "Good morning.")
+    assert items == ["message", "message"]
+    assert (parcel.number, parcel.is_lost, completed) == (7, True, "It is lost.")
     assert [one.turn_id for one in turns] == ["customer-42/1", "customer-42/2"]

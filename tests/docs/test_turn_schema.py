@@ -78,6 +78,7 @@ ACCEPTED: list[dict[str, Any]] = [
             "on_limit": "wait",
         },
         "allowed_tools": ["add"],
+        "instructions": "Be brief.",
         "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
         "model": "openai:gpt-5-mini",
         "live": True,

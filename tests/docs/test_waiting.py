@@ -21,6 +21,7 @@ async def test_job_runs_for_a_week(perdure_server: str, tmp_path: Path) -> None:
     look = calls(call("error_rate", service="shop"))
     sleep = calls(call("wait", seconds=24 * 3600, note="the next look"))
     deployed = calls(call("wait_for", event="deployed", note="the deploy"))
+    built_4711 = calls(call("wait_for", event="build_finished", key="4711", note="the build"))
     remind = calls(call("remind", at="P1D", text="Look at release 42."))
     model = ScriptedModel(
         deployed,
@@ -28,6 +29,8 @@ async def test_job_runs_for_a_week(perdure_server: str, tmp_path: Path) -> None:
         says("The release is fine."),
         deployed,
         says("It is deployed."),
+        built_4711,
+        says("It is built."),
         remind,
         says("I will."),
     )
@@ -46,8 +49,13 @@ async def test_job_runs_for_a_week(perdure_server: str, tmp_path: Path) -> None:
         # for the command of the page, which runs before the block after it
         other = await client.start("releaser", "Watch.", id="release-42")
         await until(other, WaitBegan)
-        forget_all = await story.defining("forget_all")
+        build_finished = await story.defining("build_finished")
         await other.result()
+        builder = await client.start("releaser", "Watch the build.", id="build-4711")
+        await until(builder, WaitBegan)
+        await build_finished(client, 4711)
+        built = await builder.result()
+        forget_all = await story.defining("forget_all")
         session = client.session("chat-42", "releaser")
         await (await session.say("Remind me.")).result()
         printed = await story.prints(forget_all(session))
@@ -57,6 +65,7 @@ async def test_job_runs_for_a_week(perdure_server: str, tmp_path: Path) -> None:
     assert report.output == "The release is fine."
     assert results[0].endswith('{"version":"4.2"}')
     assert results[2].startswith("Waited 1 d, until ")
+    assert built.steps[0].results[0].content.endswith('{"ok":true}')
     assert report.duration > 7 * DAY
     assert printed.endswith("Look at release 42.\n")
     assert left == ()

@@ -78,7 +78,7 @@ _RESPONSE = _object(
     tool_choice=_one_of("none", "auto", "required"),
     truncation=_one_of("auto", "disabled"),
     parallel_tool_calls=_FLAG,
-    text=_object(format=_object(type=_one_of("text"))),
+    text=_object(format=_object(type=_one_of("text", "json_schema"))),
     top_p=_NUMBER,
     presence_penalty=_NUMBER,
     frequency_penalty=_NUMBER,
@@ -100,7 +100,9 @@ _IN_TEXT = {**_AT, "content_index": _WHOLE}
 _WHOLE_RESPONSE = {"response": _RESPONSE}
 _WHOLE_ITEM = {"output_index": _WHOLE, "item": _ITEM}
 _WHOLE_PART = {**_IN_TEXT, "part": _PART}
+_ERROR = _object(type=_TEXT, code=_or_null(_TEXT), message=_TEXT, param=_or_null(_TEXT))
 _FIELDS: dict[str, dict[str, Any]] = {
+    "error": {"error": _ERROR},
     "created": _WHOLE_RESPONSE,
     "in_progress": _WHOLE_RESPONSE,
     "completed": _WHOLE_RESPONSE,

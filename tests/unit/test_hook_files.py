@@ -63,7 +63,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"verify": "standard-webhooks"},
         "GITHUB_SECRET does not hold 'whsec_' and the base64 of 24 to 64 bytes",
     ),
-    "no agent": ({"agent": None}, "give an agent, or an event and the turn that gets it"),
+    "no agent": ({"agent": None}, "give an agent, or an event and either the turn that gets it"),
+    "a key for an agent": ({"key": "{/id}"}, "not both"),
+    "a key without an event": ({"agent": None, "key": "{/id}"}, "give an agent, or an event and"),
+    "an event with a turn and a key": (
+        {"agent": None, "event": "deployed", "turn": "t-{/id}", "key": "{/id}"},
+        "either the turn that gets it or its key",
+    ),
     "an event for nobody": ({"agent": None, "event": "deployed"}, "give an agent, or an event and"),
     "an event for an agent": ({"event": "deployed", "turn": "t-{/id}"}, "not both"),
     "an option of an event": (

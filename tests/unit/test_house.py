@@ -165,6 +165,7 @@ PUBLIC = {
     perdure.workflows: [
         "AgentBatch",
         "AgentBatchPart",
+        "AgentEvents",
         "AgentPush",
         "AgentScheduledBatch",
         "AgentScheduledMessage",

@@ -23,7 +23,17 @@ ROOT = Path(__file__).parents[2]
 CONTRACTS = {"forbidden": ForbiddenContract, "layers": LayersContract}
 
 PURE_ROOMS = (
-    *("events", "session", "batch", "delivery", "turn", "protocols", "agents", "values"),
+    *(
+        "events",
+        "session",
+        "batch",
+        "delivery",
+        "keyed_events",
+        "turn",
+        "protocols",
+        "agents",
+        "values",
+    ),
     *("schemas", "validation", "errors", "base", "limits", "text"),
 )
 PURE = frozenset(

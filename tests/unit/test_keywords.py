@@ -16,7 +16,7 @@ from perdure.agents.mcp_servers import MCPServerOptions
 from perdure.agents.tools import ToolOptions
 from perdure.clients import AgentClient, Schedule, Turn
 from perdure.clients.schedules.definition import ScheduleChanges
-from perdure.clients.turns.forks import ForkOptions
+from perdure.clients.turns.fork_options import ForkOptions
 from perdure.clients.turns.starting import StartOptions
 from perdure.temporal import start_request
 from perdure.turn.wire import TurnRequest
@@ -155,6 +155,7 @@ def test_rules_that_an_agent_declares_are_pinned() -> None:
     not_rules = {
         "description",
         "instructions",
+        "takes_instructions",
         "toolboxes",
         "resolver",
         "output",

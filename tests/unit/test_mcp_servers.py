@@ -10,9 +10,12 @@ import pytest
 
 from perdure import Agent, MCPServer, Toolbox, errors, tool
 from perdure.agents.mcp_servers import ListedTool, MCPTool, digest_of, name_of, toolbox
+from perdure.agents.mcp_tasks import TaskCalls
 from perdure.agents.tools import NAME
 
 TIME = MCPServer.stdio("time", ["mcp-server-time"])
+NO_CALL: Any = None
+NO_CALLS = TaskCalls(poll=NO_CALL, cancel=NO_CALL)
 
 
 def listed(own: str = "now", description: str = "The time.", **fields: Any) -> ListedTool:
@@ -54,6 +57,10 @@ def box_of(server: MCPServer, *items: ListedTool) -> list[MCPTool]:
         "key in the url": (
             lambda: MCPServer.http("a", "https://me:secret@docs"),
             "keys belong into headers_env",
+        ),
+        "time of tasks as a number": (
+            lambda: MCPServer.http("a", "http://x", tasks=60),  # type: ignore[arg-type]
+            "tasks must be True, False or a time longer than zero",
         ),
         "start too long": (
             lambda: MCPServer.stdio("a", ["x"], start_timeout=timedelta(minutes=1)),
@@ -225,3 +232,27 @@ def test_digest_covers_the_hints_of_a_trusted_server() -> None:
     pinned = MCPServer.stdio("bank", ["x"], trusted=True, digest=digest_of([quiet], trusted=True))
     with pytest.raises(errors.ConfigurationError, match="believed hints differ"):
         toolbox(pinned, [hinted[0]], lambda *_: None)  # type: ignore[arg-type]
+
+
+@pytest.mark.accepts("T70")
+@pytest.mark.parametrize(
+    ("server", "longest_s"),
+    {
+        "http": (MCPServer.http("a", "http://x"), 86_400),
+        "http for a while": (MCPServer.http("a", "http://x", tasks=timedelta(hours=1)), 3_600),
+        "http, declined": (MCPServer.http("a", "http://x", tasks=False), None),
+        "stdio": (MCPServer.stdio("a", ["x"]), None),
+        "stdio, wanted": (MCPServer.stdio("a", ["x"], tasks=True), 86_400),
+    }.values(),
+)
+def test_tool_whose_server_has_tasks_is_pinned_to_how_long_they_may_take(
+    server: MCPServer, longest_s: float | None
+) -> None:
+    """Over HTTP by default. A tool of a server that declares none has no jobs."""
+    tool_of = functools.partial(MCPTool, server, "a__now", NO_CALL, "d", tasks=NO_CALLS)
+    jobs = [
+        tool_of(listed(may_be_task=has_tasks)).pinned_job
+        for has_tasks in (bool(server.longest_task), False)
+    ]
+
+    assert [job and job.longest_s for job in jobs] == [longest_s, None]

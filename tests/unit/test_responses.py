@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,12 +14,15 @@ from temporalio.converter import DataConverter
 
 from perdure import errors
 from perdure.clients.gateway.problems import RefusedError
-from perdure.clients.gateway.responses.composing import Composer
+from perdure.clients.gateway.responses.composing import DELTA, Composer
 from perdure.clients.gateway.responses.refusals import refusal
 from perdure.clients.reading.event_context import EventContext
 from perdure.clients.reading.events import Event, is_event
+from perdure.clients.reading.live_output import Heard
+from perdure.clients.reading.live_text import Speech
 from perdure.temporal.histories.turn_history import HistoryReader
-from perdure.turn.facts import Recorded
+from perdure.turn.facts import ModelAnswered, Recorded, Scheduled
+from perdure.turn.keys import ModelKey
 from perdure.values.reports import Outcome
 
 from ..support.folding import every_turn
@@ -51,7 +54,8 @@ def composed(facts: Iterable[Recorded]) -> tuple[dict[str, Any], list[dict[str, 
     composer, found = Composer("t", "r"), list[dict[str, Any]]()
     for event in events_of(facts):
         for number, told in composer.see(event):
-            assert number == told["sequence_number"] == len(found)
+            assert number == told["sequence_number"]
+            assert not found or number > found[-1]["sequence_number"]
             found.append(event_in(json.dumps(told)))
     response = response_in(to_json(composer.response))
     check(response, found)
@@ -82,6 +86,63 @@ def check(response: dict[str, Any], events: list[dict[str, Any]]) -> None:
     assert response["output"] == output
     assert done == set(range(len(output)))
     assert all(one.get("status") != "in_progress" for one in output)
+
+
+def followed(facts: Sequence[Recorded]) -> list[dict[str, Any]]:
+    """The events of a response whose text comes in pieces while it is generated."""
+    composer, speech, found = Composer("t", "r"), Speech(), list[dict[str, Any]]()
+    answered = [fact for fact in facts if isinstance(fact, ModelAnswered)]
+    answers = {fact.key: fact.answer.message.text for fact in answered}
+
+    def take(made: Iterable[tuple[int, dict[str, Any]]]) -> None:
+        found.extend(event_in(json.dumps(told)) for _, told in made)
+
+    for event in events_of(facts):
+        for piece in speech.see(event.fact):
+            take(composer.hear(piece))
+        take(composer.see(event))
+        if composer.is_broken:
+            break
+        if isinstance(event.fact, Scheduled) and isinstance(event.fact.key, ModelKey):
+            text = answers.get(event.fact.key, "It is void.")
+            for size in (1, len(text) // 2):
+                for piece in speech.hear(Heard(event.fact.key, 0, text[:size])):
+                    take(composer.hear(piece))
+    return found
+
+
+def told(events: Iterable[dict[str, Any]], after: int = -1) -> dict[int, object]:
+    """The events after a number, by their numbers; a text by each of its characters."""
+    numbered: dict[int, object] = {}
+    for one in events:
+        number = one["sequence_number"]
+        if one["type"] == DELTA:
+            first = number - len(one["delta"]) + 1
+            numbered |= {first + at: letter for at, letter in enumerate(one["delta"])}
+        else:
+            numbered[number] = one
+    return {number: event for number, event in numbered.items() if number > after}
+
+
+@pytest.mark.accepts("H172", "H173")
+@settings(every_turn, max_examples=examples(60))
+@given(any_turn)
+def test_text_in_pieces_is_that_of_history_or_is_void(played: Played) -> None:
+    """With the same numbers; and after an error, every number that was given leads to the rest."""
+    _, whole = composed(played.facts)
+    live = followed(played.facts)
+    if not live or live[-1]["type"] != "error":
+        void = told(live).keys() - told(whole).keys()
+        assert told(whole).items() <= told(live).items()
+        assert not void or live[-1]["type"] in ("response.incomplete", "response.failed")
+        return
+    before = live[-1]["sequence_number"]
+    assert {n: event for n, event in told(live[:-1]).items() if n <= before} == {
+        n: event for n, event in told(whole).items() if n <= before
+    }
+    for one in live[:-1]:
+        if one["sequence_number"] > before:
+            assert told(whole, one["sequence_number"]) == told(whole, before)
 
 
 @pytest.mark.accepts("H26")

@@ -26,7 +26,7 @@ from perdure.clients.gateway.rest.sessions import BeginSession
 from perdure.clients.gateway.rest.turns import StartTurn
 from perdure.clients.schedules.definition import ScheduleChanges
 from perdure.clients.sessions.handle import session_request
-from perdure.clients.turns.forks import ForkOptions
+from perdure.clients.turns.fork_options import ForkOptions
 from perdure.session.facts import MessageSent, SessionStarted
 from perdure.session.scheduled import session_of
 from perdure.session.state import fold
@@ -52,6 +52,7 @@ VALUES: dict[str, Any] = {
     "options": RequestOptions(temperature=0.5),
     "model_retry": ModelRetryPolicy(maximum_elapsed=timedelta(seconds=9)),
     "allowed_tools": ("look",),
+    "instructions": "Be brief.",
     "output_schema": {"type": "object", "properties": {"euros": {"type": "integer"}}},
     "on_done": "https://hooks.example.com/perdure",
     "on_wait": "https://hooks.example.com/waits",
@@ -61,7 +62,8 @@ BUDGET = {"usd", "time", "tokens", "model_calls", "tool_calls"}
 SESSION_BUDGET = BUDGET - {"time"}
 
 URLS = {"on_done", "on_wait"}
-NOT_ON_COMMAND_LINE = {"context", "history", "options", "allowed_tools", "output_schema"}
+OF_PROGRAMS = {"options", "output_schema", "instructions"}
+NOT_ON_COMMAND_LINE = {"context", "history", "allowed_tools", *OF_PROGRAMS}
 MISSING: dict[str, set[str]] = {
     "HTTP: turns": set(),
     "HTTP: sessions": {"context", "history", "delay", "deadline"},
@@ -73,7 +75,7 @@ MISSING: dict[str, set[str]] = {
     "schedule create": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
     "schedule change": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
     "chat": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
-    "MCP": {"context", "history", "labels", "options", "allowed_tools", "output_schema", *URLS},
+    "MCP": {"context", "history", "labels", "allowed_tools", *OF_PROGRAMS, *URLS},
 }
 """The options that a surface does not take."""
 BODIES: dict[str, type[CommonOptions]] = {
@@ -125,8 +127,11 @@ def test_command_that_starts_turns_takes_their_order(path: str) -> None:
 
 @pytest.mark.accepts("H84")
 def test_fork_takes_the_same_options_on_the_command_line() -> None:
-    """By their names; the limits of the budget are one option."""
-    assert parameters_of("fork") >= ForkOptions.__annotations__.keys() - {"budget"}
+    """By their names; the limits of the budget are one option, and `live` is `--stream`. What only
+    programs use is missing, as in `run`.
+    """
+    missing = {"budget", "live", *OF_PROGRAMS}
+    assert parameters_of("fork") >= ForkOptions.__annotations__.keys() - missing
 
 
 def test_message_that_begins_a_session_takes_what_a_chat_does() -> None:
@@ -225,6 +230,7 @@ def test_options_that_override_limits_are_marked() -> None:
     assert marked(OptionMark.LIMIT) == ["budget", "max_iterations", "model_retry"]
 
 
+CONTENT = ("allowed_tools", "instructions")
 DIGESTS: dict[str, tuple[dict[str, Any], str]] = {
     "plain": (
         {"agent": "clerk", "task": "go"},
@@ -249,7 +255,7 @@ DIGESTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 """Inputs, and their digests as the release before has them."""
 HOW: dict[str, Any] = {
-    **{name: _as_json(value) for name, value in VALUES.items() if name != "allowed_tools"},
+    **{name: _as_json(value) for name, value in VALUES.items() if name not in CONTENT},
     "live": True,
     "delay": "PT1S",
     "deadline": "PT9S",

@@ -297,9 +297,7 @@ class AgentTurn:
             return
         with failures.typed():
             validation.check_by("the resume", outcomes.resumed(payload).by)
-        if self._is_taking_over:
-            return
-        if not self._board.state.can_be_resumed:
+        if not self._is_taking_over and not self._board.state.can_be_resumed:
             self._refuse_to_resume()
 
     def _refuse_to_resume(self) -> None:
@@ -316,14 +314,13 @@ class AgentTurn:
         await self._until_begun()
         with self._runs.update() as is_new:
             if is_new:
-                await self._say(self._said(payload))
+                await self._say(outcomes.said(update_id(), payload))
 
     @workflow.signal(name=STEER)
     async def take_message(self, payload: RawValue = NOTHING) -> None:
         """Take in a message that the session of the turn has accepted."""
         await self._until_begun()
-        message = outcomes.said_in_signal([payload])
-        if message is not None:
+        if (message := outcomes.said_in_signal([payload])) is not None:
             await self._say(message)
 
     async def _say(self, message: Said) -> None:
@@ -342,12 +339,9 @@ class AgentTurn:
         if self._runs.has_answered():
             return
         with failures.typed():
-            message = self._said(payload)
+            message = outcomes.said(update_id(), payload)
             self._board.state.inbox.check(message, storage.most_unread_bytes())
             self._loop.check_goes_on()
-
-    def _said(self, payload: RawValue) -> Said:
-        return outcomes.said(update_id(), payload)
 
     @workflow.update(name=EMIT)
     async def emit(self, payload: RawValue = NOTHING) -> None:
@@ -356,6 +350,13 @@ class AgentTurn:
         with self._runs.update() as is_new:
             if is_new:
                 await self._note(outcomes.emitted(update_id(), payload))
+
+    @workflow.signal(name=EMIT)
+    async def take_event(self, payload: RawValue = NOTHING) -> None:
+        """Take in an event by key, from the workflow that keeps it."""
+        await self._until_begun()
+        if (event := outcomes.emitted_in_signal([payload])) is not None:
+            await self._note(event)
 
     @emit.validator
     def check_event(self, payload: RawValue = NOTHING) -> None:

@@ -20,7 +20,7 @@ from perdure.turn.decide import CallMove, Wait
 from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.keys import ToolKey
 from perdure.turn.wait_values import CallWait, Woken
-from perdure.workflows.turn import log_events, visibility
+from perdure.workflows.turn import event_waits, log_events, visibility
 from perdure.workflows.turn.jobs import Jobs
 from perdure.workflows.turn.middleware import Pipeline
 from perdure.workflows.turn.turn_context import Board
@@ -49,7 +49,10 @@ class CallWaits:
         first = call_waits.shown(self._beginning(keys, agent).waits)
         if first is not None:
             await self._pipeline.observe(agent, waits_for=first.kind, reason=first.reason)
-        beginning = self._beginning(keys, agent)
+        refusals = await event_waits.register(
+            self._board, lambda: self._beginning(keys, agent).waits
+        )
+        beginning = self._beginning(keys, agent).refused(refusals)
         if beginning.woken:
             self._end(beginning.woken)
         state = self._board.state
@@ -134,19 +137,24 @@ class CallWaits:
         if wait.is_job:  # a wait for less is not begun
             board.clock.wake_after(board.time_for_calls, "the deadline of the turn")
 
+        def is_over() -> bool:
+            return not steps.is_open(board.state, key)
+
         def ending() -> Woken | None:
             return call_waits.cause(board.state, wait, workflow.now(), is_over=timer.done())
 
         while True:
             await workflow.wait_condition(
-                lambda: ending() is not None or board.is_full or self._is_held_up(wait)
+                lambda: is_over() or ending() is not None or board.is_full or self._is_held_up(wait)
             )
+            if is_over():
+                return  # with another wait, by the same event
             woken = ending()
             if woken is not None and woken.by == "time" and wait.is_job:
                 await self._jobs.stop(key)
                 woken = ending()  # the result may have come meanwhile
             if woken is not None:
-                self._end([woken])
+                self._end(call_waits.ends_with(board.state, woken, workflow.now()))
                 return
             if board.is_full:
                 raise RunIsFull

@@ -439,7 +439,10 @@ def _summary(key: ModelKey, other_agent: str, choice: Choice) -> str:
 
 
 def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> AgentCall:
-    """Return the input of the activity that resolves an agent of a turn."""
+    """Return the input of the activity that resolves an agent of a turn.
+
+    The caller's instructions are for the agent that the turn was started with.
+    """
     return AgentCall(
         agent=agent,
         model=model,
@@ -449,4 +452,5 @@ def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> Ag
         inherited=request.lineage.tools if request.lineage else (),
         undoes=request.undo.record.tool if request.undo else "",
         in_session=request.session is not None,
+        instructions=request.instructions if agent == request.agent else None,
     )

@@ -356,8 +356,10 @@ def _told(fact: Decided | BudgetAdded | Resumed | Said | Emitted) -> Text:
     """Return the line of a person's decision or other input."""
     match fact:
         case Emitted(event, by):
-            body = f": {_all(one_line(event.body, 200))}" if event.body else ""
-            return Text.assemble((f"event {_all(event.name)}{_from(by)}", "green"), body)
+            text = event.refusal or event.body
+            body = f": {_all(one_line(text, 200))}" if text else ""
+            name = f"{event.name} of {event.key}" if event.key else event.name
+            return Text.assemble((f"event {_all(name)}{_from(by)}", "green"), body)
         case Said(_, text, by=by):
             return Text.assemble((f"{_all(by) if by else 'the user'} says: ", "green"), _all(text))
         case Decided(decision):

@@ -57,7 +57,8 @@ async def fork(
     turn = client.turn(turn_id)
     step = await turn.last_step() if at_step is None else at_step
     await _confirm(turn, step, start)
-    new = await turn.fork(step, labels=labels, **options)
+    live = start.display.stream or None
+    new = await turn.fork(step, labels=labels, live=live, **options)
     return await _follow(client, new, start)
 
 

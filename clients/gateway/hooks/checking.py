@@ -17,7 +17,11 @@ def addresses(hooks: Sequence[Hook], url: str) -> Iterator[tuple[str, str]]:
     """Yield the address of each hook, and what its deliveries do."""
     for hook in hooks:
         table = hook.table
-        if table.event is not None:
+        if table.call is not None:
+            what = "sends the result of a call"
+        elif table.key is not None:
+            what = f"sends the event {table.event} to the turns that wait for it"
+        elif table.event is not None:
             what = f"sends the event {table.event} to a turn"
         elif table.session is None:
             what = f"starts a turn of {table.agent}"
@@ -61,7 +65,11 @@ def _outcome(hook: Hook, headers: Mapping[str, str], body: bytes) -> str:
     if not hook.takes(delivery):
         return "nothing: the filter leaves it out"
     start, table = HookStart.of(hook, delivery), hook.table
-    if start.target is None:
+    if start.call is not None:
+        what = f"{'failure' if start.has_failed else 'result'} of a call"
+    elif start.key is not None:
+        what = f"event {table.event} {start.id} of {start.key}"
+    elif start.target is None:
         what = f"turn {start.id} of {table.agent}"
     elif table.event is None:
         what = f"message {start.id} to session {start.target} of {table.agent}"

@@ -20,12 +20,14 @@ from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.hooks import templates
 from perdure.clients.gateway.hooks.schemes import SCHEMES, Scheme, SchemeName
 from perdure.clients.gateway.hooks.templates import Delivery, Template
+from perdure.clients.gateway.ids import check_token
 from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.options import CommonOptions
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import Quota
 from perdure.temporal import secrets
 from perdure.temporal.payloads import explain
+from perdure.turn.event_keys import EventKey
 
 BASE = "/hooks/"
 """The beginning of every path. Nothing else of the gateway is served below it."""
@@ -33,9 +35,11 @@ _PATH = re.compile(rf"{BASE}[A-Za-z0-9][A-Za-z0-9_-]{{0,{limits.HOOK_NAME_CHARAC
 _KEPT_IN_KEYS = "@:+=,"
 _OF_EVENTS = {
     *("path", "verify", "secrets", "template", "filter", "tenant", "replay_window"),
-    *("event", "turn"),
+    *("event", "turn", "key"),
 }
 """The fields of a hook that sends events."""
+_OF_CALLS = {*_OF_EVENTS, "call", "failed"} - {"event", "turn", "key"}
+"""The fields of a hook that sends results of calls."""
 
 Scalar = str | bool | int | float
 
@@ -65,6 +69,10 @@ def _refuse(names: Set[str], needed: str) -> None:
         raise ValueError(f"{min(names)} needs {needed}")
 
 
+Values = dict[templates.Field, Annotated[Scalar | tuple[Scalar, ...], AfterValidator(_listed)]]
+"""The values of fields, one or several of each."""
+
+
 class HookTable(CommonOptions):
     """A table of a file of hooks.
 
@@ -79,8 +87,12 @@ class HookTable(CommonOptions):
             delivery starts a turn.
         if_busy: What happens to a message if a turn of the session runs.
         idle: The time without a turn and a message after which a session is closed.
-        event: The name of the event that a turn gets, in place of an agent.
-        turn: The id of this turn, with fields in braces.
+        event: The name of the event that turns get, in place of an agent.
+        turn: The id of the turn that gets it, with fields in braces.
+        key: In place of a turn, the key by which turns wait for it, with fields in braces.
+        call: In place of an agent or an event, the token of the call that gets the result, with
+            fields in braces.
+        failed: The values by which a delivery says that the job of the call has failed.
         filter: The values that fields must have. Other deliveries start nothing.
         tenant: The tenant to which the turns and sessions belong.
         replay_window: How long ago a delivery may have been signed.
@@ -96,10 +108,10 @@ class HookTable(CommonOptions):
     idle: timedelta | None = None
     event: validation.EventName | None = None
     turn: Template | None = None
-    filter: dict[
-        templates.Field,
-        Annotated[Scalar | tuple[Scalar, ...], AfterValidator(_listed)],
-    ] = {}
+    key: Template | None = None
+    call: Template | None = None
+    failed: Values = {}
+    filter: Values = {}
     tenant: str | None = None
     replay_window: Annotated[timedelta, AfterValidator(_checked_window)] = limits.HOOK_REPLAY
 
@@ -110,12 +122,20 @@ class HookTable(CommonOptions):
 
     @model_validator(mode="after")
     def _check_target(self) -> HookTable:
+        if self.call is not None:
+            others = self.model_fields_set - _OF_CALLS
+            if others:
+                raise ValueError(f"give a call, or {min(others)}, not both")
+            return self
+        _refuse(self.model_fields_set & {"failed"}, "a call")
         if self.agent is None:
-            if self.event is None or self.turn is None:
-                raise ValueError("give an agent, or an event and the turn that gets it")
+            if self.event is None or (self.turn is None) == (self.key is None):
+                raise ValueError(
+                    "give an agent, or an event and either the turn that gets it or its key"
+                )
             _refuse(self.model_fields_set - _OF_EVENTS, "an agent")
-        elif self.event is not None or self.turn is not None:
-            raise ValueError("give an agent, or an event and the turn that gets it, not both")
+        elif {"event", "turn", "key"} & self.model_fields_set:
+            raise ValueError("give an agent, or an event with a turn or a key, not both")
         if self.session is None:
             _refuse(self.model_fields_set & {"if_busy", "idle"}, "a session")
         if self.target is not None and not self.target.begins_with_text:
@@ -179,6 +199,45 @@ class Hook:
         """
         return None if self.table.target is None else self.table.target.filled(delivery, _as_key)
 
+    def event_key(self, delivery: Delivery) -> str | None:
+        """Return the complete key of the event; None for a hook whose deliveries are none by key.
+
+        What stands in the place of a field is not encoded: a model waits for it as it is.
+
+        Raises:
+            RefusedError: The delivery does not fit the template, or the key is not valid.
+        """
+        if self.table.key is None:
+            return None
+        key = self.table.key.filled(delivery, _as_part)
+        complete = self.caller.own(key)
+        if key.startswith("@") or not validation.accepts(EventKey, complete):
+            raise RefusedError(
+                422,
+                "INVALID_REQUEST",
+                f"the delivery is not valid: the key of its event is no line of 1 to"
+                f" {limits.EVENT_KEY_CHARACTERS} visible characters that does not begin with @",
+            )
+        return complete
+
+    def call_token(self, delivery: Delivery) -> str | None:
+        """Return the token of the call that gets the result; None for a hook without calls.
+
+        Raises:
+            RefusedError: The delivery does not fit the template.
+            InvalidRequestError: It is no token, or that of a call of another tenant.
+        """
+        if self.table.call is None:
+            return None
+        token = self.table.call.filled(delivery, _as_part)
+        check_token(self.caller, token)
+        return token
+
+    def says_failed(self, delivery: Delivery) -> bool:
+        """Return whether a delivery says that the job of a call has failed."""
+        failed = self.table.failed
+        return bool(failed) and templates.matches(delivery, failed)  # type: ignore[arg-type]
+
     def takes(self, delivery: Delivery) -> bool:
         """Return whether its filter lets a delivery pass."""
         return templates.matches(delivery, self.table.filter)  # type: ignore[arg-type]
@@ -190,10 +249,19 @@ def _as_key(name: str, value: JsonValue) -> str:
     Raises:
         RefusedError: It is no text and no number, or empty.
     """
+    return quote(_as_part(name, value), safe=_KEPT_IN_KEYS)
+
+
+def _as_part(name: str, value: JsonValue) -> str:
+    """Return a value as a part of a key.
+
+    Raises:
+        RefusedError: It is no text and no number, or empty.
+    """
     is_key = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
     if not is_key:
         raise templates.unfit(name, "it has to be a text or a whole number to be a part of an id")
-    return quote(str(value), safe=_KEPT_IN_KEYS)
+    return str(value)
 
 
 class _HooksFile(Body):

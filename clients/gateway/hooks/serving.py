@@ -111,7 +111,7 @@ def _for_sender(error: Exception) -> Exception:
     match error:
         case TimeoutError():
             return _later("the delivery was not recorded in time")
-        case errors.SessionBusyError():
+        case errors.SessionBusyError() | errors.TooManyRequestsError():
             return _later(error.message)
         case _:
             return error

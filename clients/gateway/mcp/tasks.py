@@ -37,6 +37,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from perdure import errors, limits
+from perdure.agents.mcp_tasks import TASKS
 from perdure.clients.gateway.mcp.forms import Filled, form_of
 from perdure.clients.gateway.mcp.questions import can_ask, question_of, who
 from perdure.clients.gateway.mcp.served import Served
@@ -45,8 +46,6 @@ from perdure.clients.turns.status import TurnStatus
 from perdure.temporal.payloads import explain
 from perdure.values.approvals import PendingApproval, Settlement
 from perdure.values.reports import Outcome
-
-TASKS = "io.modelcontextprotocol/tasks"
 
 TaskState = Literal["working", "input_required", "completed", "cancelled"]
 """The statuses of tasks that are used. A turn that fails is a completed task with an error result:

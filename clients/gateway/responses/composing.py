@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
+from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from perdure import errors
@@ -24,15 +26,20 @@ from perdure.clients.gateway.responses.values import (
     ResponseError,
     ResponseObject,
     ResponseUsage,
+    SchemaFormat,
     Status,
+    TextOptions,
     ToolCallItem,
     ToolError,
 )
 from perdure.clients.reading import events as turn_events
+from perdure.clients.reading.live_text import Piece, TextBegins, TextVoid
 from perdure.clients.turns.status import pending
 from perdure.errors import PerdureError
+from perdure.schemas import output_type
 from perdure.turn import ending
-from perdure.turn.facts import Decided, ModelAnswered, TurnContinued, TurnEnded
+from perdure.turn.facts import Decided, ModelAnswered, Scheduled, TurnContinued, TurnEnded
+from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
 from perdure.values.messages import ToolResult
 from perdure.values.options import NO_OPTIONS
@@ -41,32 +48,64 @@ from perdure.values.reports import Outcome, Usage
 NamedEvents = Iterator[tuple[str, dict[str, Any]]]
 """Events of the response: the type and the fields of each."""
 
+DELTA: Final = "response.output_text.delta"
+"""The type of an event with a piece of text."""
+VOID: Final = "TEXT_VOID"
+"""The code of the error that ends a stream whose text does not count any more."""
+WITHOUT_EFFECT: Final = "perdure.without_effect"
+"""The name in the metadata with the parameters of a request that were taken without an effect."""
+
 _START = datetime.min.replace(tzinfo=UTC)
 _ID_DIGITS = 16
+_NUMBERS = 1_000_000
+"""The numbers that are reserved for each call of a model: more than a text has characters."""
+_IS_VOID = (
+    "the model call was lost or given up, so the text of this message does not count; the response"
+    " goes on: retrieve it, or stream it again after this number"
+)
 
 
 class Composer:
     """Follows the events of a turn from the first, and makes the response that they describe.
 
     The same events make the same events of the response, with the same sequence numbers, in any
-    process: a client goes on after any of them.
+    process: a client goes on after any of them. A text counts one number for each character, and
+    each call of a model has numbers of its own. So a text has the same numbers in pieces while it
+    is generated and as a whole when it is recorded, and text that did not count has none of another
+    text.
 
     Attributes:
         state: The state of the turn after the events so far.
+        is_broken: Whether text that was yielded does not count. The last event says so, and there
+            are no others.
     """
 
-    def __init__(self, turn_id: str, run_id: str, *, background: bool = True) -> None:
-        """Begin before the first event. `background` is what the response says about itself."""
+    def __init__(
+        self,
+        turn_id: str,
+        run_id: str,
+        *,
+        background: bool = True,
+        without_effect: Sequence[str] = (),
+    ) -> None:
+        """Begin before the first event.
+
+        `background` and `without_effect` are what the response says about its request.
+        """
         self.state = TurnState()
+        self.is_broken = False
         self._background = background
+        self._without_effect = ", ".join(without_effect)
         self._turn_id, self._run_id = turn_id, run_id
         self._key = hashlib.sha256(f"{turn_id}\n{run_id}".encode()).hexdigest()[:_ID_DIGITS]
         self._began, self._at = _START, _START
         self._items: list[Item] = []
         self._open: dict[str, int] = {}
         self._asked: set[str] = set()
-        self._unsaid = 0
+        self._unsaid: ModelKey | None = None
         self._number = 0
+        self._open_text: _OpenText | None = None
+        self._is_void = False
 
     @property
     def is_over(self) -> bool:
@@ -101,12 +140,17 @@ class Composer:
         options = request.options or NO_OPTIONS
         fields: dict[str, Any] = {
             "model": request.agent,
-            "metadata": request.labels,
+            "metadata": self._metadata(request.labels),
+            "instructions": request.instructions,
             "max_output_tokens": options.max_output_tokens,
             "tool_choice": "none" if options.tool_choice == "none" else "auto",
         }
         if options.temperature is not None:
             fields["temperature"] = options.temperature
+        if "top_p" in options.extra:
+            fields["top_p"] = options.extra["top_p"]
+        if request.output_schema is not None:
+            fields["text"] = TextOptions(format=_format(request.output_schema))
         if request.budget is not None:
             fields["max_tool_calls"] = request.budget.tool_calls
         if request.forked_from is not None:
@@ -114,6 +158,10 @@ class Composer:
         if request.session is not None:
             fields["conversation"] = ConversationRef(id=request.session)
         return fields
+
+    def _metadata(self, labels: Mapping[str, str]) -> dict[str, str]:
+        named = {WITHOUT_EFFECT: self._without_effect} if self._without_effect else {}
+        return {**labels, **named}
 
     def _end(self) -> dict[str, Any]:
         """Return how the turn ended, or that it did not."""
@@ -135,12 +183,63 @@ class Composer:
         Returns:
             The events of the response that it makes, each with its sequence number, from 0.
         """
-        numbered = tuple(
-            (number, to_jsonable_python({"type": kind, "sequence_number": number, **fields}))
-            for number, (kind, fields) in enumerate(self._see(event), self._number)
+        fact = event.fact
+        is_call = isinstance(fact, Scheduled) and isinstance(fact.key, ModelKey)
+        if self._is_void and (is_call or isinstance(fact, ModelAnswered)):
+            return (self._broken(),)
+        given_up = self._given_up() if isinstance(fact, TurnEnded) else ()
+        if isinstance(fact, TurnEnded):
+            self._reserve()
+        made = tuple(self._numbered(kind, fields) for kind, fields in self._see(event))
+        if is_call:
+            self._reserve()
+        return (*given_up, *made)
+
+    def hear(self, piece: Piece) -> tuple[tuple[int, Event], ...]:
+        """Take in text that the model generates, or a mark of it.
+
+        Returns:
+            The events that it makes; none for an agent whose answers are checked or have a type,
+            because their text is not told before it counts.
+        """
+        match piece:
+            case TextBegins(step, attempt) if self._may_stream:
+                begun = self._begun(ModelKey(step, attempt))
+                return tuple(self._numbered(kind, fields) for kind, fields in begun)
+            case TextVoid() if self._open_text is not None:
+                self._is_void = True
+            case str() if self._open_text is not None:
+                return (self._numbered(*self._said(piece)),)
+        return ()
+
+    def _reserve(self) -> None:
+        """Leave all numbers out that the last call of a model may have used."""
+        self._number = (self._number // _NUMBERS + 1) * _NUMBERS
+
+    def _numbered(self, kind: str, fields: dict[str, Any]) -> tuple[int, Event]:
+        """Return an event with its number; that of a piece of text counts its characters."""
+        self._number += len(fields["delta"]) if kind == DELTA else 1
+        number = self._number - 1
+        return number, to_jsonable_python({"type": kind, "sequence_number": number, **fields})
+
+    def _broken(self) -> tuple[int, Event]:
+        """Return the error that ends the stream, with the number before the text."""
+        assert self._open_text is not None
+        self.is_broken = True
+        number = self._open_text.before
+        error: dict[str, JsonValue] = {"code": VOID, "message": _IS_VOID, "param": None}
+        typed = {**error, "type": "server_error"}
+        return number, {**error, "type": "error", "sequence_number": number, "error": typed}
+
+    @property
+    def _may_stream(self) -> bool:
+        """Whether text may be told before its answer is recorded."""
+        agent = self.state.agent
+        return (
+            agent is not None
+            and not agent.answer_checks
+            and self.state.output_schema(agent) is None
         )
-        self._number += len(numbered)
-        return numbered
 
     def _see(self, event: turn_events.Event) -> NamedEvents:
         is_first, was_queued = self._began is _START, self.state.agent is None
@@ -154,7 +253,7 @@ class Composer:
             yield "response.in_progress", {"response": self.response}
         match event.fact:
             case ModelAnswered(key):
-                yield from self._answered(event, key.step)
+                yield from self._answered(event, key)
             case Decided(decision) if decision.arguments is not None:
                 self._edit(decision.call_id, decision.arguments)
             case TurnEnded():
@@ -163,16 +262,16 @@ class Composer:
         yield from self._asks()
         yield from self._results()
 
-    def _answered(self, event: turn_events.Event, step: int) -> NamedEvents:
+    def _answered(self, event: turn_events.Event, key: ModelKey) -> NamedEvents:
         """Yield the text of an answer and its calls.
 
         The text of an agent whose answers have a type waits for the end: it may be asked again.
         """
         agent = self.state.agent
         is_text = agent is not None and self.state.output_schema(agent) is None
-        self._unsaid = 0 if event.text and is_text else step
+        self._unsaid = None if event.text and is_text else key
         if event.text and is_text:
-            yield from self._message(step, event.text, is_last=not event.calls)
+            yield from self._message(key, event.text, is_last=not event.calls)
         for call in event.calls:
             item = ToolCallItem(
                 id=f"mcp_{self._key}_{call.id}", name=call.name, arguments=call.arguments
@@ -183,22 +282,39 @@ class Composer:
             yield "response.mcp_call_arguments.done", {**at, "arguments": call.arguments}
             yield "response.mcp_call.in_progress", at
 
-    def _message(self, step: int, text: str, *, is_last: bool) -> NamedEvents:
-        item = OutputMessage(
-            id=f"msg_{self._key}_{step}",
-            status="in_progress",
-            phase="final_answer" if is_last else "commentary",
-        )
-        index = len(self._items)
-        part = {"item_id": item.id, "output_index": index, "content_index": 0}
-        text_part = OutputText(text=text)
+    def _begun(self, key: ModelKey) -> NamedEvents:
+        """Yield the beginning of a text."""
+        attempt = f"_{key.attempt}" if key.attempt > 1 else ""
+        item = OutputMessage(id=f"msg_{self._key}_{key.step}{attempt}", status="in_progress")
+        self._open_text = _OpenText(item, len(self._items), before=self._number - 1)
         yield self._added(item)
+        part = self._open_text.part
         yield "response.content_part.added", {**part, "part": OutputText(text="")}
-        yield "response.output_text.delta", {**part, "delta": text, "logprobs": []}
+
+    def _said(self, text: str) -> tuple[str, dict[str, Any]]:
+        """Return the next piece of the text."""
+        assert self._open_text is not None
+        self._open_text.text += text
+        return DELTA, {**self._open_text.part, "delta": text, "logprobs": []}
+
+    def _message(self, key: ModelKey, text: str, *, is_last: bool) -> NamedEvents:
+        """Yield a text to its end, as far as it was not yielded before."""
+        if self._open_text is None:
+            yield from self._begun(key)
+        message = self._open_text
+        assert message is not None
+        if rest := text.removeprefix(message.text):
+            yield self._said(rest)
+        text_part, part = OutputText(text=text), message.part
         yield "response.output_text.done", {**part, "text": text, "logprobs": []}
         yield "response.content_part.done", {**part, "part": text_part}
-        done = item.model_copy(update={"status": "completed", "content": (text_part,)})
-        yield self._done(index, done)
+        done = {
+            "status": "completed",
+            "content": (text_part,),
+            "phase": "final_answer" if is_last else "commentary",
+        }
+        self._open_text = None
+        yield self._done(message.index, message.item.model_copy(update=done))
 
     def _asks(self) -> NamedEvents:
         """Yield the calls that have begun to wait for a person."""
@@ -254,6 +370,16 @@ class Composer:
         known = response.status in ("completed", "failed")
         yield f"response.{response.status if known else 'incomplete'}", {"response": response}
 
+    def _given_up(self) -> tuple[tuple[int, Event], ...]:
+        """Return the end of a text that the end of the turn has cut; it is not in the response."""
+        if self._open_text is None:
+            return ()
+        message, self._open_text = self._open_text, None
+        item = message.item.model_copy(update={"status": "incomplete"})
+        done = self._numbered(*self._done(message.index, item))
+        del self._items[message.index]
+        return (done,)
+
     def _edit(self, call_id: str, arguments: str) -> None:
         """Note the arguments that a person gave a call."""
         if call_id in self._open:
@@ -274,6 +400,32 @@ class Composer:
     def _done(self, index: int, item: Item) -> tuple[str, dict[str, Any]]:
         self._items[index] = item
         return "response.output_item.done", {"output_index": index, "item": item}
+
+
+@dataclass(slots=True)
+class _OpenText:
+    """A text that is being told.
+
+    Attributes:
+        item: Its item.
+        index: The place of the item in the output.
+        before: The sequence number before its first event.
+        text: What was told of it.
+    """
+
+    item: OutputMessage
+    index: int
+    before: int
+    text: str = ""
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """The fields of an event that say which text it is about."""
+        return {"item_id": self.item.id, "output_index": self.index, "content_index": 0}
+
+
+def _format(schema: dict[str, JsonValue]) -> SchemaFormat:
+    return SchemaFormat(name=output_type.name_of(schema), json_schema=schema)
 
 
 def _beginning(first: turn_events.Event) -> datetime:

@@ -4,38 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
-from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Any, Final
 
-from sse_starlette.event import ServerSentEvent
+from pydantic_core import to_json
 from starlette.responses import Response
 
 from perdure import errors, limits
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked, new_id
 from perdure.clients.gateway.inputs import key_of
-from perdure.clients.gateway.operations import EVENTS, Call, operation
+from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.options import check_limits
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import check_sessions, check_turns
 from perdure.clients.gateway.responses.composing import Composer
+from perdure.clients.gateway.responses.conversations import beginning
+from perdure.clients.gateway.responses.following import response_of, stream_of
+from perdure.clients.gateway.responses.items import (
+    ItemList,
+    ListItems,
+    input_of,
+    items_of,
+    page_of,
+)
 from perdure.clients.gateway.responses.reading import Approval, approvals_in, asked_in
-from perdure.clients.gateway.responses.refusals import bad, refusal, unsupported
-from perdure.clients.gateway.responses.requests import CreateResponse, RetrieveResponse
-from perdure.clients.gateway.responses.values import ConversationRef, ResponseObject
-from perdure.clients.gateway.streams import EventStream, begun
-from perdure.clients.sessions.handle import Sent
+from perdure.clients.gateway.responses.refusals import bad, refusal
+from perdure.clients.gateway.responses.requests import (
+    CountTokens,
+    CreateResponse,
+    RetrieveResponse,
+)
+from perdure.clients.gateway.responses.values import (
+    ConversationRef,
+    CountedTokens,
+    ResponseObject,
+)
+from perdure.clients.sessions.handle import Sent, Session
 from perdure.clients.turns.handle import Turn
+from perdure.text import size
+from perdure.turn.state import TurnState
+from perdure.turn.token_estimate import BYTES_A_TOKEN, tokens
 from perdure.values.budgets import Budget
 
 PATH: Final = "/responses"
-_ITEMS = "/input_items"
-"""How a path of OpenAI's API ends that is not supported. It could be the end of an id."""
 _AT_ONCE = timedelta()
-_NOT_WITH = ("temperature", "max_output_tokens", "tool_choice")
 
 
 @operation("POST", PATH, may="read", takes_key=True, refuse=refusal)
@@ -52,10 +66,37 @@ async def create_response(call: Call, body: CreateResponse) -> ResponseObject | 
         turn = await _turn(call, body)
         if isinstance(turn, ResponseObject):
             return turn
-        composer = Composer(turn.id, await turn.first_run(), background=body.background)
+        composer = Composer(
+            turn.id,
+            await turn.first_run(),
+            background=body.background,
+            without_effect=body.without_effect,
+        )
         if body.stream:
-            return await _stream(turn, composer, -1, held)
-        return await _response(turn, composer, wait)
+            return await stream_of(turn, composer, -1, held)
+        return await response_of(turn, composer, wait)
+
+
+@operation("GET", f"{PATH}/{{id:path}}/input_items", may="read", refuse=refusal)
+async def list_input_items(call: Call, query: ListItems) -> ItemList:
+    """List what a response was asked: the messages of its turn before the first answer."""
+    async with contextlib.aclosing(call.client.turn(call.id).events()) as events:
+        async for event in events:
+            request = event.onto(TurnState()).request
+            if request is not None:
+                return page_of(list(items_of(input_of(request), "item_")), query)
+    raise errors.TurnNotFoundError(f"there is no turn {call.id!r}")
+
+
+@operation("POST", f"{PATH}/input_tokens", may="read", refuse=refusal)
+async def count_input_tokens(call: Call, body: CountTokens) -> CountedTokens:
+    """Estimate the tokens of an input. What the agent and a conversation add is not known here."""
+    asked = None if body.input is None else asked_in(body.input)
+    messages = () if asked is None else (*asked.history, asked.message)
+    own = body.instructions if asked is None else asked.instructions(body.instructions)
+    texts = size(own or "") + len(to_json(body.output_schema or ""))
+    counted = sum(map(tokens, messages)) + texts // BYTES_A_TOKEN
+    return CountedTokens(input_tokens=counted)
 
 
 @operation("GET", f"{PATH}/{{id:path}}", may="read", refuse=refusal)
@@ -71,14 +112,12 @@ async def retrieve_response(call: Call, query: RetrieveResponse) -> ResponseObje
         queued = None if query.stream else await _queued_as(call)
         if queued is not None:
             return queued
-        if call.id.endswith(_ITEMS):
-            raise unsupported(call.request) from None
     composer = Composer(turn.id, await turn.first_run())  # it may have begun meanwhile
     if not query.stream:
-        return await _response(turn, composer, _AT_ONCE)
+        return await response_of(turn, composer, _AT_ONCE)
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        return await _stream(turn, composer, -1 if after is None else after, held)
+        return await stream_of(turn, composer, -1 if after is None else after, held)
 
 
 @operation("POST", f"{PATH}/{{id:path}}/cancel", may="control", refuse=refusal)
@@ -89,7 +128,7 @@ async def cancel_response(call: Call) -> ResponseObject:
     with call.stay_open():
         await turn.cancel(by=call.caller.subject)
         composer = Composer(turn.id, await turn.first_run())
-        return await _response(turn, composer, limits.HTTP_WAIT, only_end=True)
+        return await response_of(turn, composer, limits.HTTP_WAIT, only_end=True)
 
 
 async def _turn(call: Call, body: CreateResponse) -> Turn[Any] | ResponseObject:
@@ -119,13 +158,16 @@ async def _started(call: Call, body: CreateResponse) -> Turn[Any]:
         labels=body.metadata,
         budget=_budget(call.caller, body),
         options=body.options,
+        instructions=conversation.instructions(body.instructions),
+        output_schema=body.output_schema,
+        live=body.stream,
         fairness=call.caller.tenant,
     )
 
 
 async def _forked(call: Call, body: CreateResponse, previous: str) -> Turn[Any]:
-    text = asked_in(body.input).text
-    _refuse_options(body, "previous_response_id")
+    asked = asked_in(body.input)
+    text = asked.text
     turn = call.client.turn(previous)
     status = await turn.status()
     if status.outcome is None:
@@ -144,13 +186,18 @@ async def _forked(call: Call, body: CreateResponse, previous: str) -> Turn[Any]:
         agent=None if same else body.model,
         labels=body.metadata or None,
         budget=_budget(call.caller, body),
+        options=body.options,
+        instructions=asked.instructions(body.instructions),
+        output_schema=body.output_schema,
+        live=body.stream or None,
         by=call.caller.subject,
     )
 
 
 async def _sent(call: Call, body: CreateResponse, conversation: str) -> Turn[Any] | ResponseObject:
-    content = asked_in(body.input).content
-    _refuse_options(body, "conversation")
+    asked = asked_in(body.input)
+    content, instructions = asked.content, asked.instructions(body.instructions)
+    check_limits(call.caller, body)
     if body.max_tool_calls is not None:
         raise bad("max_tool_calls", "it does not go with conversation")
     session_id = checked(call, conversation)
@@ -159,8 +206,13 @@ async def _sent(call: Call, body: CreateResponse, conversation: str) -> Turn[Any
         session_id,
         body.model,
         labels=body.metadata,
+        options=body.options,
+        instructions=instructions,
+        output_schema=body.output_schema,
+        live=True,
         fairness=call.caller.tenant,
     )
+    await _check_options(session, body, instructions)
     sent = await session.say(content, id=key_of(call.request), by=call.caller.subject)
     try:
         async with asyncio.timeout(_first_wait(body, sent)):
@@ -206,10 +258,32 @@ def _budget(caller: Caller, body: CreateResponse) -> Budget | None:
     return budget
 
 
-def _refuse_options(body: CreateResponse, with_: str) -> None:
-    for name in _NOT_WITH:
-        if name in body.model_fields_set:
-            raise bad(name, f"it does not go with {with_}: the options of the first turn hold")
+async def _check_options(
+    session: Session[Any], body: CreateResponse, instructions: str | None
+) -> None:
+    """Refuse options that differ from those that a conversation began with, and that hold for it.
+
+    Raises:
+        RefusedError: They do.
+    """
+    options = body.model_fields_set & {"temperature", "top_p", "max_output_tokens", "tool_choice"}
+    given = {
+        "instructions": instructions,
+        "text.format": body.output_schema,
+        min(options, default="temperature"): body.options,
+    }
+    if not any(given.values()):
+        return
+    begun = await beginning(session)
+    if begun is None:
+        return
+    _, began = begun
+    holds = dict(zip(given, (began.instructions, began.output_schema, began.options), strict=True))
+    for name, value in given.items():
+        if value and value != holds[name]:
+            raise bad(
+                name, "it differs from the first response of the conversation, whose options hold"
+            )
 
 
 async def _queued_as(call: Call) -> ResponseObject | None:
@@ -238,41 +312,3 @@ def _queued(
         conversation=ConversationRef(id=session_id),
         background=background,
     )
-
-
-async def _response(
-    turn: Turn[Any], composer: Composer, wait: timedelta, *, only_end: bool = False
-) -> ResponseObject:
-    """Return the response of a turn, as soon as it is over or needs a person, or after a time."""
-    with contextlib.suppress(TimeoutError):
-        async with (
-            asyncio.timeout(None) as waiting,
-            contextlib.aclosing(turn.changes()) as changing,
-        ):
-            async for change in changing:
-                if change.event is None:
-                    waiting.reschedule(asyncio.get_running_loop().time() + wait.total_seconds())
-                else:
-                    composer.see(change.event)
-                if change.is_new and composer.needs_person and not only_end:
-                    break
-    return composer.response
-
-
-async def _stream(
-    turn: Turn[Any], composer: Composer, after: int, held: contextlib.ExitStack
-) -> Response:
-    """Return the events of a response after a sequence number, until it is over."""
-    items = await begun(_messages(turn, composer, after), held)
-    if items is None:
-        return Response(media_type=EVENTS)
-    return EventStream(items, held.pop_all(), retry=False)
-
-
-async def _messages(
-    turn: Turn[Any], composer: Composer, after: int
-) -> AsyncGenerator[ServerSentEvent, None]:
-    async for event in turn.events():
-        for number, data in composer.see(event):
-            if number > after:
-                yield ServerSentEvent(json.dumps(data), event=str(data["type"]), sep="\n")

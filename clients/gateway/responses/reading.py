@@ -11,7 +11,17 @@ from pydantic import JsonValue
 
 from perdure.clients.gateway.responses.refusals import bad
 from perdure.text import one_line
-from perdure.values.messages import AssistantMessage, Media, Text, UserMessage, UserParts
+from perdure.values.messages import (
+    OPEN_CALL,
+    AssistantMessage,
+    Media,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    UserParts,
+)
 from perdure.values.tasks import Task
 
 APPROVAL = "mcpr_"
@@ -19,6 +29,8 @@ APPROVAL = "mcpr_"
 
 _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=-]+)*;base64,(.*)", re.DOTALL)
 _SHOWN = 60
+_LEFT_OUT = ("reasoning", "mcp_approval_request", "mcp_list_tools")
+"""The types of items of a response that say nothing to the next one."""
 
 Input = str | Sequence[dict[str, JsonValue]]
 
@@ -38,10 +50,18 @@ class Approval(NamedTuple):
 
 
 class InputMessages(NamedTuple):
-    """The last message of an input, and those before it."""
+    """The last message of an input, those before it, and the texts of the system.
+
+    `system` are the texts of messages of `system` and `developer`, in order.
+    """
 
     message: UserMessage
-    history: tuple[UserMessage | AssistantMessage, ...] = ()
+    history: tuple[Message, ...] = ()
+    system: tuple[str, ...] = ()
+
+    def instructions(self, own: str | None) -> str | None:
+        """Return the instructions of the caller: those of the request, and those in the input."""
+        return "\n\n".join(filter(None, (own, *self.system))) or None
 
     @property
     def task(self) -> str | Task:
@@ -108,34 +128,66 @@ def _approval(item: dict[str, JsonValue], index: int) -> Approval:
 
 
 def asked_in(items: Input) -> InputMessages:
-    """Return the messages of an input.
+    """Return the messages of an input. What a response had besides messages is history, too.
 
     Raises:
-        RefusedError: An item is not a message of the user or the assistant, or the last one is not
-            of the user.
+        RefusedError: An item is not taken, or the last one is not a message of the user.
     """
     if isinstance(items, str):
         return InputMessages(UserMessage.of(items))
-    messages = tuple(_message(item, index) for index, item in enumerate(items))
+    system: list[str] = []
+    messages: list[Message] = []
+    for index, item in enumerate(items):
+        where = f"input[{index}]"
+        if item.get("role") in ("system", "developer"):
+            system.append(system_text(item.get("content"), where))
+        elif item.get("type") not in _LEFT_OUT:
+            append(messages, _message(item, where, index))
     if not messages or not isinstance(messages[-1], UserMessage):
         raise bad("input", "the last item must be a message of the user")
-    return InputMessages(messages[-1], messages[:-1])
+    return InputMessages(messages[-1], tuple(messages[:-1]), tuple(system))
 
 
-def _message(item: dict[str, JsonValue], index: int) -> UserMessage | AssistantMessage:
-    where = f"input[{index}]"
+def append(messages: list[Message], following: Sequence[Message]) -> None:
+    """Add messages. A text of the assistant and what it says or calls next is one message."""
+    for message in following:
+        last = messages[-1] if messages else None
+        if isinstance(last, AssistantMessage) and isinstance(message, AssistantMessage):
+            messages[-1] = AssistantMessage(parts=(*last.parts, *message.parts))
+        else:
+            messages.append(message)
+
+
+def system_text(content: JsonValue, where: str) -> str:
+    """Return the text of a message of the system.
+
+    Raises:
+        RefusedError: It has something else.
+    """
+    match content:
+        case str(text):
+            return text
+        case [*parts] if all(isinstance(part, dict) and "text" in part for part in parts):
+            return "".join(str(part["text"]) for part in parts if isinstance(part, dict))
+        case _:
+            raise bad(where, "a message of the system is text")
+
+
+def _message(item: dict[str, JsonValue], where: str, index: int) -> Sequence[Message]:
     match item:
         case {"role": "user", "content": str(text)}:
-            return UserMessage.of(text)
+            return [UserMessage.of(text)]
         case {"role": "user", "content": [*parts]}:
-            return UserMessage(parts=tuple(_part(part, where, at) for at, part in enumerate(parts)))
+            return [
+                UserMessage(parts=tuple(_part(part, where, at) for at, part in enumerate(parts)))
+            ]
         case {"role": "assistant", "content": str(text)}:
-            return AssistantMessage(parts=(Text(text=text),))
+            return [AssistantMessage(parts=(Text(text=text),))]
         case {"role": "assistant", "content": [*parts]}:
             texts = tuple(_said(part, where, at) for at, part in enumerate(parts))
-            return AssistantMessage(parts=texts)
-        case {"role": "system" | "developer"}:
-            raise bad(where, "the agent has instructions of its own; give messages of the user")
+            return [AssistantMessage(parts=texts)]
+        case {"type": "mcp_call", "name": str(name), "arguments": str(arguments)}:
+            return _call(item, ToolCall(id=f"call_{index}", name=name, arguments=arguments))
         case {"type": str(kind)} if kind != "message":
             raise bad(
                 where,
@@ -146,17 +198,28 @@ def _message(item: dict[str, JsonValue], index: int) -> UserMessage | AssistantM
             raise bad(where, "an item has a role, user or assistant, and content")
 
 
+def _call(item: dict[str, JsonValue], call: ToolCall) -> Sequence[Message]:
+    """Return a call of a tool of the agent, as an earlier response had it, with its result."""
+    output, error = item.get("output"), item.get("error")
+    if isinstance(output, str):
+        result = ToolMessage.of(call, output)
+    else:
+        reason = error.get("content") if isinstance(error, dict) else error
+        result = ToolMessage.of(call, str(reason or OPEN_CALL), is_error=True)
+    return [AssistantMessage(parts=(call,)), result]
+
+
 def _part(part: JsonValue, where: str, at: int) -> Text | Media:
     match part:
         case {"type": "input_text", "text": str(text)}:
             return Text(text=text)
         case {"type": "input_image", "image_url": str(address)}:
-            return _media(address, "image", "image/jpeg", f"{where}.content[{at}]")
+            return media(address, "image", "image/jpeg", f"{where}.content[{at}]")
         case {"type": "input_file", "file_data": str(address)} | {
             "type": "input_file",
             "file_url": str(address),
         }:
-            return _media(address, "", "application/pdf", f"{where}.content[{at}]")
+            return media(address, "", "application/pdf", f"{where}.content[{at}]")
         case _:
             raise bad(
                 f"{where}.content[{at}]",
@@ -173,7 +236,7 @@ def _said(part: JsonValue, where: str, at: int) -> Text:
             raise bad(f"{where}.content[{at}]", "give output_text")
 
 
-def _media(address: str, kind: str, otherwise: str, where: str) -> Media:
+def media(address: str, kind: str, otherwise: str, where: str) -> Media:
     """Return an image or a file from its address.
 
     Args:

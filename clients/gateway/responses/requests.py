@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from perdure.base import Value
 from perdure.clients.gateway.inputs import Body, Query
 from perdure.values.budgets import Count
-from perdure.values.options import RequestOptions
+from perdure.values.options import NO_OPTIONS, RequestOptions
 
 Ignored = Any
 """A parameter that does not change the answer, or that Perdure has no choice about."""
 
 
-def _only(*neutral: object, why: str) -> AfterValidator:
+OWN_TOOLS = (
+    "the agent has tools of its own, and functions that the client runs are not taken yet; for a"
+    " tool of your own, give it to the agent, such as by an MCP server"
+)
+"""Why a request cannot bring tools."""
+
+
+def options_of(*, top_p: float | None, **options: Any) -> RequestOptions | None:
+    """Return the options of requests to models; None if there are none."""
+    extra: dict[str, JsonValue] = {} if top_p is None else {"top_p": top_p}
+    made = RequestOptions(**options, extra=extra)
+    return None if made == NO_OPTIONS else made
+
+
+def only(*neutral: object, why: str) -> AfterValidator:
     """Refuse a parameter with another value than these, because it would change the answer."""
 
     def check(value: object) -> object:
@@ -32,8 +46,53 @@ class ConversationReference(Value):
     id: str
 
 
-class CreateResponse(Body):
-    """The response to create. A parameter that is null is as if it were absent.
+class Parameters(Body):
+    """The parameters of a request. One that is null is as if it were absent."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, body: object) -> object:
+        if not isinstance(body, dict):
+            return body
+        return {name: value for name, value in body.items() if value is not None}
+
+
+class AnswerFormat(Body):
+    """The format of an answer: text, or JSON by what `json_schema` has."""
+
+    type: Literal["text", "json_schema"] = "text"
+    json_schema: Any = None
+
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> Self:
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("a format is of the type text, or of json_schema with a schema")
+        return self
+
+
+class FormatParameter(AnswerFormat):
+    """The format of an answer, with its schema beside its name."""
+
+    json_schema: dict[str, JsonValue] | None = Field(default=None, alias="schema")
+    name: Ignored = None
+    description: Ignored = None
+    strict: Ignored = None
+
+    @property
+    def output_schema(self) -> dict[str, JsonValue] | None:
+        """The JSON schema of the answer; None for text."""
+        return self.json_schema
+
+
+class TextParameter(Body):
+    """What is asked of a text. `verbosity` has no effect: it is the agent's."""
+
+    format: FormatParameter = FormatParameter()
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class CreateResponse(Parameters):
+    """The response to create.
 
     Attributes:
         model: The name of the agent.
@@ -49,6 +108,11 @@ class CreateResponse(Body):
         max_tool_calls: The number of tool calls in the budget of the turn; it needs the permission
             `budget`.
         tool_choice: `none` for an answer without tools.
+        instructions: Those of the caller, for an agent that takes any.
+        text: The format of the answer, as text or by a JSON schema.
+        top_p: The share of the likeliest words.
+        reasoning: Without an effect: it is the agent's.
+        store: Without an effect: a turn is recorded in Temporal.
     """
 
     model: str
@@ -63,23 +127,17 @@ class CreateResponse(Body):
     max_tool_calls: Count | None = None
     tool_choice: Literal["auto", "none"] = "auto"
 
-    instructions: Annotated[
-        Any, _only(None, why="the agent has instructions; put what is special into the input")
-    ] = None
-    tools: Annotated[Any, _only(None, [], why="the agent has tools of its own")] = None
-    text: Annotated[
-        Any,
-        _only(
-            None, {}, {"format": {"type": "text"}}, why="the form of an answer belongs to the agent"
-        ),
-    ] = None
-    reasoning: Annotated[Any, _only(None, {}, why="the agent has the options of its model")] = None
-    top_p: Annotated[Any, _only(None, 1, why="the agent has the options of its model")] = None
-    top_logprobs: Annotated[Any, _only(None, 0, why="probabilities are not recorded")] = None
-    prompt: Annotated[Any, _only(None, why="give the text as input")] = None
-    store: Annotated[Any, _only(None, True, why="a turn is recorded in Temporal")] = None
+    instructions: str | None = None
+    text: TextParameter = TextParameter()
+    top_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    reasoning: Ignored = None
+    store: bool = True
+
+    tools: Annotated[Any, only(None, [], why=OWN_TOOLS)] = None
+    top_logprobs: Annotated[Any, only(None, 0, why="probabilities are not recorded")] = None
+    prompt: Annotated[Any, only(None, why="give the text as input")] = None
     parallel_tool_calls: Annotated[
-        Any, _only(None, True, why="the agent says whether its calls run at the same time")
+        Any, only(None, True, why="the agent says whether its calls run at the same time")
     ] = None
 
     include: Ignored = None
@@ -92,13 +150,6 @@ class CreateResponse(Body):
     truncation: Ignored = None
     user: Ignored = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, body: object) -> object:
-        if not isinstance(body, dict):
-            return body
-        return {name: value for name, value in body.items() if value is not None}
-
     @property
     def session(self) -> str | None:
         """The id of the session."""
@@ -108,12 +159,34 @@ class CreateResponse(Body):
     @property
     def options(self) -> RequestOptions | None:
         """The options of requests to models; None if there are none."""
-        options = RequestOptions(
+        return options_of(
             temperature=self.temperature,
             max_output_tokens=self.max_output_tokens,
             tool_choice="none" if self.tool_choice == "none" else None,
+            top_p=self.top_p,
         )
-        return None if options == RequestOptions() else options
+
+    @property
+    def output_schema(self) -> dict[str, JsonValue] | None:
+        """The JSON schema of the answer; None for text."""
+        return self.text.format.output_schema
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The names of the parameters that were given and have no effect."""
+        given = {
+            "reasoning": bool(self.reasoning),
+            "store": not self.store,
+            "text.verbosity": self.text.verbosity is not None,
+        }
+        return tuple(name for name, is_given in given.items() if is_given)
+
+
+class CountTokens(CreateResponse):
+    """The input whose tokens are estimated, as for a response; everything may be left out."""
+
+    model: str = ""
+    input: str | list[dict[str, JsonValue]] | None = None  # type: ignore[assignment]
 
 
 class RetrieveResponse(Query):

@@ -16,21 +16,25 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.clients.gateway.operations import Gateway, operations_of
-from perdure.clients.gateway.responses import operations
+from perdure.clients.gateway.responses import chat, conversations, models, operations
 from perdure.clients.gateway.responses.refusals import refusal, unsupported
 
 logger = logging.getLogger("perdure")
 
 BASE: Final = "/openai/v1"
+_ABOVE: Final = "/openai"
+OPERATIONS = operations_of(chat, conversations, models, operations)
+"""The operations, in the order in which paths are matched."""
 
 
-def routes(gateway: Gateway) -> Mount:
+def routes(gateway: Gateway) -> list[Mount]:
     """Return the routes of an application."""
     served = Starlette(
-        routes=[operation.route(gateway) for operation in operations_of(operations)],
+        routes=[operation.route(gateway) for operation in OPERATIONS],
         exception_handlers={HTTPException: _unsupported},
     )
-    return Mount(BASE, _with_ids(served))
+    others = Starlette(exception_handlers={HTTPException: _unsupported})
+    return [Mount(BASE, _with_ids(served)), Mount(_ABOVE, _with_ids(others))]
 
 
 def refused(error: Exception) -> ASGIApp:

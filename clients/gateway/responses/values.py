@@ -28,14 +28,14 @@ class OutputText(Value):
 
 
 class OutputMessage(Value):
-    """A text of the model: `commentary` if the answer also calls tools."""
+    """A text of the model: `commentary` if the answer also calls tools, which is known later."""
 
     type: Literal["message"] = "message"
     id: str
     role: Literal["assistant"] = "assistant"
     status: ItemStatus
     content: tuple[OutputText, ...] = ()
-    phase: Literal["commentary", "final_answer"]
+    phase: Literal["commentary", "final_answer"] | None = None
 
 
 class ToolError(Value):
@@ -129,10 +129,20 @@ class TextFormat(Value):
     type: Literal["text"] = "text"
 
 
+class SchemaFormat(Value):
+    """The format of an answer for which a request gave a JSON schema."""
+
+    type: Literal["json_schema"] = "json_schema"
+    name: str = "answer"
+    json_schema: dict[str, JsonValue] = Field(serialization_alias="schema")
+    strict: Literal[True] = True
+    description: None = None
+
+
 class TextOptions(Value):
     """The options of texts."""
 
-    format: TextFormat = TextFormat()
+    format: TextFormat | SchemaFormat = TextFormat()
 
 
 class Reasoning(Value):
@@ -168,7 +178,9 @@ class ResponseObject(Value):
         temperature: The temperature that the request gave, or the default.
         max_output_tokens: The limit of each answer of the model that the request gave.
         max_tool_calls: The number of tool calls in the budget of the turn.
-        instructions: Always null: they belong to the agent.
+        instructions: Those that the request gave; the agent's own are not told.
+        text: The format of the answer that the request gave, or text.
+        top_p: As the request gave it, or the default.
         parallel_tool_calls: Always true: an answer of the model may have several calls. Whether
             they run at the same time belongs to the agent.
         tool_choice: `none` if the request said so.
@@ -193,7 +205,7 @@ class ResponseObject(Value):
     temperature: float = 1
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
-    instructions: None = None
+    instructions: str | None = None
     parallel_tool_calls: Literal[True] = True
     tool_choice: str = "auto"
     tools: tuple[()] = ()
@@ -201,13 +213,21 @@ class ResponseObject(Value):
     text: TextOptions = TextOptions()
     reasoning: Reasoning = Reasoning()
     truncation: Literal["disabled"] = "disabled"
-    top_p: Literal[1] = 1
+    top_p: float = 1
     presence_penalty: Literal[0] = 0
     frequency_penalty: Literal[0] = 0
     top_logprobs: Literal[0] = 0
     service_tier: Literal["default"] = "default"
     safety_identifier: None = None
     prompt_cache_key: None = None
+
+
+class CountedTokens(Value):
+    """The tokens of an input, estimated by its bytes."""
+
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
+    is_estimate: Literal[True] = True
 
 
 Event = dict[str, JsonValue]

@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from perdure import errors
 from perdure.base import Value
+from perdure.clients.gateway.ids import check_token
 from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.operations import Call, operation
 from perdure.turn import call_tokens
@@ -36,8 +37,7 @@ async def finish_call(call: Call, body: FinishedCall) -> TurnOfCall:
     The same result may be sent again: it takes effect once.
     """
     token: str = call.request.path_params["token"]
-    if not call_tokens.parse(token).turn_id.startswith(call.caller.prefix):
-        raise call_tokens.not_open()
+    check_token(call.caller, token)
     try:
         turn_id = await call.client.finish_call(
             token, body.result, is_error=body.is_error, by=call.caller.subject

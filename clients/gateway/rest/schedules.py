@@ -55,7 +55,7 @@ from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
 from perdure.values.turn_options import StoredOptions
 
-_FREE = frozenset({"labels", "on_done", "on_wait", "output_schema"})
+_FREE = frozenset({"labels", "instructions", "on_done", "on_wait", "output_schema"})
 """The options of turns that a caller may change without the permission `budget`."""
 _LIMITS = {"batch", "total", *StoredOptions.model_fields} - _FREE
 

@@ -19,6 +19,7 @@ from perdure.clients.gateway.options import (
     Cancelled,
     CommonOptions,
     LabelledPages,
+    ModelOptions,
     ModelRetry,
     Reason,
     Reference,
@@ -199,6 +200,11 @@ class ForkTurn(Body):
         model: The model of the new turn; it needs the permission `override`.
         id: The new turn's id, or the header `Idempotency-Key`.
         labels: The labels of the new turn, in place of those of the other.
+        instructions: The caller's instructions, in place of those of the other.
+        options: Temperature and the like; each overrides that of the other turn.
+            `max_output_tokens` needs the permission `budget`.
+        output_schema: The JSON schema of the answer, in place of that of the other.
+        live: Whether its events have the text of the model while it is generated.
         budget: The limits of the new turn; it needs the permission `budget`.
         max_iterations: The largest number of its steps; it needs the permission `budget`.
         model_retry: Its retries while a provider is unavailable; they need the permission `budget`.
@@ -212,6 +218,10 @@ class ForkTurn(Body):
     model: str | None = None
     id: str | None = None
     labels: dict[str, str] | None = None
+    instructions: str | None = None
+    options: ModelOptions | None = None
+    output_schema: dict[str, JsonValue] | None = None
+    live: bool | None = None
     budget: Budget | None = None
     max_iterations: Iterations | None = None
     model_retry: ModelRetry | None = None
@@ -373,6 +383,10 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
         agent=body.agent,
         model=body.model,
         labels=body.labels,
+        instructions=body.instructions,
+        options=None if body.options is None else body.options.options,
+        output_schema=body.output_schema,
+        live=body.live,
         budget=body.budget,
         max_iterations=body.max_iterations,
         model_retry=body.model_retry,

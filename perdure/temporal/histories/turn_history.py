@@ -165,13 +165,15 @@ class HistoryReader:
         self._admitted[request.meta.update_id] = request.input
 
     async def _signalled(self, event: HistoryEvent) -> Recorded | None:
-        """Return the fact of a signal: the news of a delegate, or a message from the session."""
+        """Return the fact of a signal: news of a delegate, a message, or an event by key."""
         signalled = event.workflow_execution_signaled_event_attributes
-        if signalled.signal_name not in (CHILD_NEWS, STEER):
+        if signalled.signal_name not in (CHILD_NEWS, STEER, EMIT):
             return None
         raw_values = [await self._raw([payload]) for payload in signalled.input.payloads]
         if signalled.signal_name == STEER:
             return outcomes.said_in_signal(raw_values)
+        if signalled.signal_name == EMIT:
+            return outcomes.emitted_in_signal(raw_values)
         return outcomes.news_in(raw_values)
 
     async def _scheduled(self, event: HistoryEvent) -> Recorded | None:

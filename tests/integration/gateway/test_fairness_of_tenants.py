@@ -55,6 +55,7 @@ async def started_by_all_ways(http: httpx.AsyncClient) -> None:
         ("agui/desk", {**said, "context": [], "forwardedProps": {}, "messages": [message]}),
         ("openai/v1/responses", {"model": "desk", "input": "a", "conversation": "talk-3"}),
         ("openai/v1/responses", {"model": "desk", "input": "a"}),
+        ("openai/v1/chat/completions", {"model": "desk", "messages": [message]}),
         ("a2a/desk", send_message("m")),
         ("v1/batches", {"id": "failing", "agent": "desk", "tasks": ["bad"]}),
         ("v1/batches/failing/retry", {}),

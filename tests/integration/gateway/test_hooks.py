@@ -15,6 +15,7 @@ import pytest
 from perdure import Agent, Budget, errors, limits
 from perdure.clients import AgentClient
 from perdure.clients.gateway import Quota
+from perdure.events import WaitBegan
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.toolboxes import waiting
 
@@ -30,6 +31,9 @@ from ...support.gateway.hooks import (
     task_of,
 )
 from ...support.gateway.served import as_, served
+from ...support.jobs import Service, deployer
+from ...support.keyed_events import MODEL, key_of_test, task, waiter, waiting_turn
+from ...support.spending import until
 
 DESK = Agent(name="desk", model="scripted:x")
 
@@ -334,6 +338,89 @@ async def test_delivery_wakes_the_turn_that_waits_for_it(
     assert (report.output, report.tool_calls) == ("Done.", 1)
     assert "It is broken." in str(report.messages[2])
     assert (listed["agent"], listed["event"]) == (None, "deployed")
+
+
+@pytest.mark.accepts("F21")
+async def test_delivery_is_the_result_of_the_call_that_its_token_names(
+    runtime: Runtime, hooks: HookFiles
+) -> None:
+    """Once; a failure as such. A forged token, and one of another tenant, are refused."""
+    service, build = Service(), calls(call("deploy", target="shop"))
+    model = ScriptedModel(build, build, build, says("Done."))
+    given = {"agent": None, "call": "{/customer}", "failed": {"/title": "broken"}}
+    declared = hooks(table("github", **given), table("slack", **given, tenant="acme"))
+    async with (
+        runtime(deployer(service), model=model) as client,
+        served(client, hooks=declared) as http,
+    ):
+        turn = await client.start("deployer", "Go.")
+        token = await service.token()
+        of_call = {"customer": token, "title": "built"}
+        foreign = await deliver(http, "slack", "v-0", body_of("slack", "v-0") | of_call)
+        forged = await deliver(http, "github", "v-1", of_call | {"customer": f"{token}A"})
+        sent = [await deliver(http, "github", "v-2", of_call) for _ in range(2)]
+        second = await service.token(2)
+        other = await deliver(http, "github", "v-3", of_call | {"title": "another"})
+        broken = {"customer": second, "title": "broken"}
+        failed = await deliver(http, "github", "v-4", broken)
+        await client.finish_call(await service.token(3), "ok")
+        report = await turn.result()
+
+    statuses = [answer.status_code for answer in (foreign, forged, *sent, other, failed)]
+    assert statuses == [422, 422, 202, 202, 409, 202]
+    assert sent[0].json() == {"turn": turn.id}
+    results = [result for step in report.steps for result in step.results]
+    assert [(result.content, result.is_error) for result in results] == [
+        ("built", False),
+        ("broken", True),
+        ("ok", False),
+    ]
+
+
+@pytest.mark.accepts("K16")
+async def test_delivery_with_a_key_wakes_the_turns_that_wait_for_it(
+    runtime: Runtime, hooks: HookFiles
+) -> None:
+    """Of the tenant of the hook, once, also one that waits later; the key is as the sender has it.
+
+    A delivery whose key is not valid, or names a tenant, is refused.
+    """
+    key = f"feature/{key_of_test()}"
+    given = {"agent": None, "event": "built", "key": "{/customer}"}
+    declared = hooks(table("github", **given, tenant="acme"), table("slack", **given))
+
+    async def send(verify: str, id: str, customer: object = key) -> httpx.Response:
+        body = body_of(verify, id, "It is built.")
+        return await deliver(http, verify, id, {**body, "customer": customer})
+
+    async with (
+        runtime(waiter(), model=MODEL) as client,
+        served(client, hooks=declared) as http,
+    ):
+        told = task([{"key": key}], [{"key": key, "timeout": 0.1}])
+        turn = await client.start("waiter", told, id=f"@acme/{key}")
+        other = await waiting_turn(client, key)
+        await until(turn, WaitBegan)
+        answers = [await send("github", "k-1") for _ in range(2)]
+        late = await client.run("waiter", told, id=f"@acme/late/{key}")
+        reports = [await turn.result(), late]
+        refused = [
+            await send(verify, f"k-{number}", wrong)
+            for verify in ("github", "slack")
+            for number, wrong in enumerate(("", "@acme/x", "x" * 201, None))
+        ]
+        state = (await other.status()).state
+        untenanted = await send("slack", "u-1")
+        await other.result()
+
+    assert [answer.status_code for answer in (*answers, untenanted)] == [202] * 3
+    assert answers[0].json() == {"event": "github:k-1", "key": f"@acme/{key}"}
+    for report in reports:
+        first, second = [step.results[0].content for step in report.steps[:2]]
+        assert first.endswith('It holds:\n"It is built."')
+        assert "did not come" in second
+    assert {answer.status_code for answer in refused} == {422}
+    assert state == "waiting"
 
 
 @pytest.mark.accepts("K9")

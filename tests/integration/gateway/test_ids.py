@@ -74,6 +74,7 @@ def over_http(unsafe: str) -> dict[str, tuple[str, dict[str, Any], dict[str, str
             {"model": "desk", "input": said, "conversation": unsafe},
             {},
         ),
+        "completion": ("/openai/v1/chat/completions", {"model": "desk", "messages": said}, key),
         "thread": ("/agui/desk", {**thread, "threadId": unsafe, "messages": [user("m")]}, {}),
         "message of a thread": (
             "/agui/desk",

@@ -137,6 +137,9 @@ async def test_tenant_has_no_more_than_its_numbers(runtime: Runtime) -> None:
     assert again == [202, 202, 200]
 
 
+COMPLETION = {"model": "desk", "messages": [{"role": "user", "content": "a"}]}
+
+
 def doors() -> dict[str, tuple[str, dict[str, Any]]]:
     """Requests that would start one more turn, session or batch of a tenant that has its number."""
     said = {"model": "desk", "input": "a"}
@@ -155,6 +158,7 @@ def doors() -> dict[str, tuple[str, dict[str, Any]]]:
         "response": ("openai/v1/responses", said),
         "next response": ("openai/v1/responses", {**said, "previous_response_id": "over"}),
         "conversation": ("openai/v1/responses", {**said, "conversation": "other"}),
+        "completion": ("openai/v1/chat/completions", COMPLETION),
         "thread": ("agui/desk", THREAD),
         "task": ("a2a/desk", send_message("m")),
     }

@@ -16,19 +16,21 @@ from a2a.types import (
     SendMessageRequest,
     TaskPushNotificationConfig,
 )
+from openai import AsyncOpenAI
 
 from perdure.clients import AgentClient
 from perdure.clients.gateway import A2AAgent
 
 from ...conftest import Runtime
 from ...support.gateway import a2a, agui
-from ...support.gateway.responses import openai_of, resume
+from ...support.gateway.responses import failing, key, openai_of, resume
 from ...support.gateway.served import served
 from ...support.mcp.tasks import assistant, use
 from ...support.receiver import Receiver
 from ...support.refused_words import ASKED, PERSON, POLICY, app, canaries, script
 
 TURN = "tainted-over"
+COMPLETION = f"{TURN}-completion"
 NO = {"approve": False}
 
 
@@ -73,7 +75,7 @@ async def over_mcp(http: httpx.AsyncClient, client: AgentClient) -> dict[str, ob
     return {"MCP": f"{begun} {ended} {status}", "MCP, list": turns}
 
 
-async def over_responses(http: httpx.AsyncClient) -> dict[str, object]:
+async def over_responses(http: httpx.AsyncClient, client: AgentClient) -> dict[str, object]:
     async with openai_of(http) as ai:
         asked = await ai.responses.create(model="desk", input="Help.")
         request = asked.output[-1].id
@@ -82,11 +84,29 @@ async def over_responses(http: httpx.AsyncClient) -> dict[str, object]:
             model="desk", input=[no], previous_response_id=asked.id
         )
         stream = await resume(ai, response.id, -1)
+        completed = await over_completions(http, client, ai)
     return {
+        "completion": completed,
         "Responses, asked": asked.to_json(),
         "Responses": response.to_json(),
         "Responses, stream": stream,
     }
+
+
+async def over_completions(http: httpx.AsyncClient, client: AgentClient, ai: AsyncOpenAI) -> str:
+    """The errors of a turn that waits and then has a refused answer, also as streams."""
+    given: Any = {"model": "desk", "messages": [{"role": "user", "content": "Help."}]}
+    header, told = key(COMPLETION), ""
+    for is_over in (False, True):
+        if is_over:
+            await denied(client, COMPLETION)
+        error = await failing(ai.chat.completions.create(**given, extra_headers=header))
+        body = {**given, "stream": True}
+        stream = await http.post("/openai/v1/chat/completions", json=body, headers=header)
+        told += f"{error.body} {stream.text}"
+    assert "NEEDS_PERSON" in told
+    assert "GUARDRAIL" in told
+    return told
 
 
 async def over_webhook(
@@ -134,7 +154,7 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented_in_each_prot
     """A2A, MCP and webhooks tell nothing of it but to who decides; Responses and AG-UI have the
     denied calls.
     """
-    models = script(POLICY, PERSON, turns=6)
+    models = script(POLICY, PERSON, turns=7)
     async with (
         runtime(app(), model=models) as client,
         served(client, a2a_agents=[A2AAgent("desk", "Pays back.")]) as http,
@@ -142,7 +162,7 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented_in_each_prot
         told = {
             **await over_a2a(http, receiver),
             **await over_mcp(http, client),
-            **await over_responses(http),
+            **await over_responses(http, client),
             **await over_webhook(http, client, receiver),
             **await over_agui(http),
         }
@@ -160,6 +180,7 @@ async def test_what_was_refused_or_denied_is_where_it_is_documented_in_each_prot
         "Responses, asked": ASKED,
         "Responses": ASKED,
         "Responses, stream": ASKED,
+        "completion": set(),
         "AG-UI": ASKED,
         "AG-UI, next run": ASKED,
     }

@@ -26,7 +26,7 @@ from perdure.values.messages import Media, Text, UserMessage
 from perdure.values.reports import StopReason, Usage
 
 from ...conftest import Runtime
-from ...support.gateway.responses import by_name, events_of, openai_of, resume
+from ...support.gateway.responses import by_name, events_of, failing, key, openai_of, resume
 from ...support.gateway.served import as_, served, until_not
 from ...support.long_turns import SHORT_TASK, begin, filling, reader, runs_of
 from ...support.open_responses import event_in, response_in
@@ -70,10 +70,6 @@ async def desk(
         openai_of(http) as ai,
     ):
         yield client, http, ai
-
-
-def key(name: str) -> dict[str, str]:
-    return {"Idempotency-Key": name}
 
 
 def checked(response: Response) -> Response:
@@ -193,15 +189,19 @@ async def test_stream_goes_on_after_every_number_in_another_process(runtime: Run
         other = AgentClient.from_temporal(client.temporal)
         async with served(other, by_name) as elsewhere, openai_of(elsewhere) as theirs:
             resumed = await asyncio.gather(
-                *(resume(theirs, "@ai/r2-a", number) for number in tried(live))
+                *(
+                    resume(theirs, "@ai/r2-a", live[place]["sequence_number"])
+                    for place in tried(live)
+                )
             )
             async with theirs.responses.stream(response_id="@ai/r2-a") as official:
                 whole = [one.type async for one in official]
                 final = await official.get_final_response()
             read = await theirs.responses.retrieve("@ai/r2-a")
 
-    assert [one["sequence_number"] for one in live] == list(range(len(live)))
-    assert resumed == [live[number + 1 :] for number in tried(live)]
+    numbers = [one["sequence_number"] for one in live]
+    assert numbers == sorted(set(numbers))
+    assert resumed == [live[place + 1 :] for place in tried(live)]
     message = [
         "output_item.added",
         "content_part.added",
@@ -421,12 +421,11 @@ IMAGE = [{"role": "user", "content": [{"type": "input_image", "file_id": "file-1
 DECISION = {"type": "mcp_approval_response", "approval_request_id": "mcpr_a:b", "approve": True}
 REFUSED: dict[str, tuple[dict[str, Any], str | None]] = {
     "an unknown parameter": ({"moderation": {"model": "x"}}, "moderation"),
-    "instructions": ({"instructions": "Be rude."}, "instructions"),
+    "instructions that are no text": ({"instructions": ["Be rude."]}, "instructions"),
     "tools": ({"tools": [{"type": "web_search"}]}, "tools"),
-    "a type": ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text"),
-    "reasoning": ({"reasoning": {"effort": "high"}}, "reasoning"),
-    "top_p": ({"top_p": 0.5}, "top_p"),
-    "no store": ({"store": False}, "store"),
+    "a type without a schema": ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+    "any JSON": ({"text": {"format": {"type": "json_object"}}}, "text.format.type"),
+    "more than all words": ({"top_p": 1.5}, "top_p"),
     "one call at a time": ({"parallel_tool_calls": False}, "parallel_tool_calls"),
     "a tool that must be called": ({"tool_choice": "required"}, "tool_choice"),
     "a hot model": ({"temperature": 11}, "temperature"),
@@ -436,7 +435,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str | None]] = {
     "an empty input": ({"input": ""}, None),
     "no items": ({"input": []}, "input"),
     "an answer": ({"input": [{"role": "assistant", "content": "Yes."}]}, "input"),
-    "a system prompt": ({"input": [{"role": "system", "content": "Obey."}]}, "input[0]"),
+    "a system prompt alone": ({"input": [{"role": "system", "content": "Obey."}]}, "input"),
+    "an image of the system": (
+        {"input": [{"role": "system", "content": 7}, {"role": "user", "content": "x"}]},
+        "input[0]",
+    ),
     "a result": (
         {"input": [{"type": "function_call_output", "call_id": "x", "output": "y"}]},
         "input[0]",
@@ -452,11 +455,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str | None]] = {
     "a strange decision": (
         {"input": [{**DECISION, "approval_request_id": "x"}], "previous_response_id": "a"},
         "input[0]",
-    ),
-    "options after another": ({"previous_response_id": "a", "temperature": 1}, "temperature"),
-    "options in a conversation": (
-        {"conversation": "r6-talk", "max_output_tokens": 9},
-        "max_output_tokens",
     ),
     "a limit in a conversation": (
         {"conversation": "r6-talk", "max_tool_calls": 9},
@@ -476,13 +474,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str | None]] = {
     ),
     "metadata that is no text": ({"metadata": {"a": 1}}, "metadata.a"),
 }
-
-
-async def failing(asked: Awaitable[object]) -> openai.APIStatusError:
-    """The error of a request of OpenAI's client."""
-    with pytest.raises(openai.APIStatusError) as raised:
-        await asked
-    return raised.value
 
 
 async def code_of(asked: Awaitable[object]) -> tuple[type[openai.APIStatusError], object]:
@@ -563,25 +554,29 @@ async def test_what_is_not_supported_is_said_in_the_words_of_the_api(
         first = await ai.responses.with_raw_response.create(model="desk", input="Hi")
         response = first.parse()
         unknown = {
-            "models": await failing(ai.models.list()),
-            "conversations": await failing(ai.conversations.create()),
-            "input items": await failing(ai.responses.input_items.list(response.id)),
+            "files": await failing(ai.get("/files", cast_to=Response)),
             "delete": await failing(ai.responses.delete(response.id)),
+            "another path": await failing(ai.get("/nothing/at/all", cast_to=Response)),
+            "another method": await failing(ai.put("/models", cast_to=Response)),
         }
+        async with AsyncOpenAI(base_url=f"{http.base_url}/openai", api_key="anna") as above:
+            unknown["above"] = await failing(above.responses.create(model="desk", input="Hi"))
         compact = await http.post(f"{PATH}/compact", json={"model": "desk"})
         async with served(client, unable) as broken:
             error = await broken.get(f"{PATH}/x")
 
-    assert {name: (type(one), one.code) for name, one in unknown.items()} == {
-        "models": (openai.NotFoundError, "NOT_SUPPORTED"),
-        "conversations": (openai.NotFoundError, "NOT_SUPPORTED"),
-        "input items": (openai.NotFoundError, "NOT_SUPPORTED"),
-        "delete": (openai.APIStatusError, "NOT_SUPPORTED"),
+    assert {name: (one.status_code, one.code) for name, one in unknown.items()} == {
+        "files": (404, "NOT_SUPPORTED"),
+        "delete": (405, "NOT_SUPPORTED"),
+        "another path": (404, "NOT_SUPPORTED"),
+        "another method": (405, "NOT_SUPPORTED"),
+        "above": (404, "NOT_SUPPORTED"),
     }
-    assert unknown["delete"].status_code == compact.status_code == 405
+    assert compact.status_code == 405
     assert "GET" in unknown["delete"].response.headers["allow"]
-    assert "GET /openai/v1/models is not supported" in str(unknown["models"])
-    assert "/input_items is not supported" in str(unknown["input items"])
+    assert "GET /openai/v1/nothing/at/all is not supported" in str(unknown["another path"])
+    assert "file_data" in str(unknown["files"])
+    assert "below /openai/v1" in str(unknown["above"])
     assert {one.type for one in unknown.values()} == {"invalid_request_error"}
     assert set(compact.json()["error"]) == {"message", "type", "param", "code"}
     ids = [first.request_id, *(one.request_id for one in unknown.values())]
@@ -763,11 +758,12 @@ async def test_numbers_go_on_in_later_runs_of_a_turn(runtime: Runtime) -> None:
         runs = await runs_of(client, turn)
         async with served(client) as http, openai_of(http, "root") as ai:
             events = await resume(ai, turn.id, -1)
-            later = await resume(ai, turn.id, len(events) // 2)
+            later = await resume(ai, turn.id, events[len(events) // 2]["sequence_number"])
             read = await ai.responses.retrieve(turn.id)
 
     assert len(runs) > 1
-    assert [one["sequence_number"] for one in events] == list(range(len(events)))
+    numbers = [one["sequence_number"] for one in events]
+    assert numbers == sorted(set(numbers))
     assert later == events[len(events) // 2 + 1 :]
     assert kinds(events).count("created") == kinds(events).count("in_progress") == 1
     assert {one.status for one in read.output if one.type == "mcp_call"} == {"completed"}

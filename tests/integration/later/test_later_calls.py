@@ -363,3 +363,23 @@ async def test_turn_that_pauses_for_time_takes_the_result_meanwhile(runtime: Run
 
     assert results(report)[0].content == "meanwhile"
     assert report.output == "done"
+
+
+@pytest.mark.accepts("F10", "F2")
+async def test_call_is_charged_once_although_a_pause_comes_between(runtime: Runtime) -> None:
+    """It is shown again after the pause, and its job is the same."""
+    service = Service()
+    model = ScriptedModel(calls(DEPLOY), says("done"))
+    agent = deployer(service, on_exhausted="pause")
+    async with runtime(agent, model=model) as client:
+        limit = Budget(time=timedelta(seconds=2), tool_calls=5)
+        turn = await client.start("deployer", "go", budget=limit)
+        await until_waiting(turn, "budget")
+        await turn.add_budget(Budget(time=timedelta(minutes=5)))
+        await until_waiting(turn)
+        await client.finish_call(service.tokens[0], "afterwards")
+        report = await turn.result()
+
+    assert results(report)[0].content == "afterwards"
+    assert report.spent.tool_calls == 1
+    assert len(service.started) == 1

@@ -62,6 +62,21 @@ async def test_event_is_the_result_of_the_call_that_waits_for_it(runtime: Runtim
     assert shown["call_id"] == end.calls[0].id
 
 
+@pytest.mark.accepts("W22")
+async def test_kept_event_is_given_to_one_of_two_calls(runtime: Runtime) -> None:
+    """Of one answer, at the same time: the other one waits for another event."""
+    slow = calls(call("wait", seconds=1, note="the build"))
+    model = ScriptedModel(slow, calls(wait_for(), wait_for(timeout=1)), says("done"))
+    async with runtime(waiter(parallel_tools=True), model=model) as client:
+        turn = await client.start("waiter", "go")
+        await until(turn, WaitBegan)
+        await turn.emit("built", 1)
+        _, first, second = await contents(turn)
+
+    assert first == "The event 'built' was there already. It holds:\n1"
+    assert second == "The event 'built' did not come within 1 s."
+
+
 @pytest.mark.accepts("W21")
 async def test_event_that_nobody_waits_for_is_kept_for_the_first_that_does(
     runtime: Runtime,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import secrets
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +19,10 @@ from perdure.values.messages import ToolMessage
 
 from ...conftest import Runtime
 from ...support.conversing import session_of, until_recorded
-from ...support.gateway.served import served
+from ...support.e2e.command_line import InProcess
+from ...support.gateway.served import as_, served
+from ...support.keyed_events import MODEL, key_of_test, task
+from ...support.keyed_events import waiter as keyed_waiter
 from ...support.scheduling import new_id
 from ...support.spending import ended, look, until
 
@@ -180,3 +186,44 @@ async def test_event_is_sent_over_http(runtime: Runtime) -> None:
         ("built", "anna@example.com"),
     ]
     assert late.json()["code"] == "TURN_OVER"
+
+
+@pytest.mark.accepts("W48")
+async def test_event_by_key_is_sent_over_http_and_from_a_terminal(
+    runtime: Runtime, perdure_server: str, tmp_path: Path
+) -> None:
+    """With an id, so that it may be sent again; it needs the permission to control turns."""
+    key = key_of_test()
+    here = InProcess(tmp_path)
+    async with runtime(keyed_waiter(), model=MODEL) as client, served(client) as http:
+        body = {"name": "built", "key": key, "body": 1}
+        headers = {"Idempotency-Key": "e-1"}
+        sent = [await http.post("/v1/events", json=body, headers=headers) for _ in range(2)]
+        wrong = [
+            await http.post("/v1/events", json={"name": "built"}),
+            await http.post("/v1/events", json={**body, "key": ""}),
+            await http.post("/v1/events", json={**body, "body": "x" * 50_000}),
+        ]
+        forbidden = [
+            await http.post("/v1/events", json=body, headers=as_(name)) for name in ("rita", "sam")
+        ]
+        told = task([{"key": key}], [{"key": key}])
+        turn = await client.start("waiter", told, id=f"@acme/{key}")
+        await until(turn, WaitBegan, 2)
+        at = ("--address", perdure_server, "--task-queue", client.task_queue)
+        line = ("emit", "--key", f"@acme/{key}", "built", "[2]", "--id", "e-2", *at)
+        printed = await asyncio.to_thread(here, *line, "--json")
+        noted = await asyncio.to_thread(here, *line)
+        report = await turn.result()
+        lines = (("emit", "a"), ("emit", "--key", "k", "a", "1", "b"))
+        mistaken = [await asyncio.to_thread(here, *words) for words in lines]
+
+    assert [answer.status_code for answer in sent] == [202, 202]
+    assert sent[0].json() == {"id": "e-1"}
+    assert [answer.status_code for answer in (*wrong, *forbidden)] == [422, 422, 413, 403, 403]
+    assert json.loads(printed.stdout) == {"key": f"@acme/{key}", "event": "e-2"}
+    assert noted.stderr == f"the event built of @acme/{key} is there for an hour\n"
+    first, second = [step.results[0].content for step in report.steps[:2]]
+    assert (first[-1], second[-3:]) == ("1", "[2]")
+    assert [done.returncode for done in mistaken] == [2, 2]
+    assert "--key KEY NAME [BODY]" in mistaken[1].stderr

@@ -72,6 +72,25 @@ async def one_server(bench: Bench, manner: str, asked: str, text: str) -> End:
     return await bench.asked(calls(call(name_of("notes", asked), text=text)), toolboxes=[server])
 
 
+def of_tasks(number: int, words: str, outcome: Outcome, *tasks: dict[str, Any]) -> BadInput:
+    """An MCP server that says this of its tasks."""
+
+    async def one(bench: Bench, task: dict[str, Any]) -> End:
+        from ..mcp.task_server import task_server
+
+        async with task_server() as works:
+            works.new = task
+            return await bench.asked(calls(call("works__build", what="a")), toolboxes=[works.box()])
+
+    return BadInput(
+        number,
+        "MCP server",
+        words,
+        outcome,
+        lambda bench: all_of(*(one(bench, task) for task in tasks)),
+    )
+
+
 def of_folder(number: int, words: str, outcome: Outcome, *bodies: bytes) -> BadInput:
     """A folder whose SKILL.md has these bytes."""
 
@@ -304,6 +323,15 @@ PARTS = [
         "exit",
         "silent",
         "garbage",
+    ),
+    of_tasks(
+        77,
+        "a task with a status that is none, without a result, or with a question for its user",
+        Told("whether it took effect is unknown"),
+        {"status": "lost"},
+        {"status": "completed"},
+        {"status": "completed", "result": {"content": 5}},
+        {"status": "input_required"},
     ),
     of_server(
         55,

@@ -131,7 +131,13 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "call_finished": {"is_error": FLAG, "result": STRING, "by": STRING},
     "polled": {"found": FLAG, "is_error": FLAG, "result": STRING},
     "job_stopped": {"stopped": FLAG, "message": STRING},
-    "emitted": {"event_id": STRING, "name": STRING, "text": STRING, "by": STRING},
+    "emitted": {
+        "event_id": STRING,
+        "name": STRING,
+        "key": STRING,
+        "text": STRING,
+        "by": STRING,
+    },
     "said": {"message_id": STRING, "now": FLAG, "text": STRING, "by": STRING},
     "wait_began": {
         "waits_for": STRING,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 import httpx
+import openai
+import pytest
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -44,3 +46,15 @@ async def events_of(stream: AsyncIterator[Any]) -> list[dict[str, Any]]:
 async def resume(ai: AsyncOpenAI, response: str, after: int) -> list[dict[str, Any]]:
     """The events of a response after a sequence number."""
     return await events_of(await ai.responses.retrieve(response, stream=True, starting_after=after))
+
+
+def key(name: str) -> dict[str, str]:
+    """The header with an idempotency key."""
+    return {"Idempotency-Key": name}
+
+
+async def failing(asked: Awaitable[object]) -> openai.APIStatusError:
+    """The error of a request of OpenAI's client."""
+    with pytest.raises(openai.APIStatusError) as raised:
+        await asked
+    return raised.value

@@ -117,6 +117,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "undo_call": {"call_id": "call_1_1"},
     "add_budget": {"iterations": 1},
     "emit_event": {"name": "deployed"},
+    "emit_by_key": {"name": "deployed", "key": "4711"},
     "finish_call": {"result": "done"},
     "steer_turn": {"text": "Hello."},
     "fork_turn": {"at_step": 0},

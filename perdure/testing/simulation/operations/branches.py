@@ -14,7 +14,8 @@ from typing import Any, Protocol, cast
 from temporalio.client import Client
 
 from perdure import errors
-from perdure.clients.turns.forks import UNCHANGED, Forks
+from perdure.clients.turns.fork_options import UNCHANGED
+from perdure.clients.turns.forks import Forks
 from perdure.session.wire import SessionRequest
 from perdure.temporal.search_marks import Marks
 from perdure.testing.simulation.people import People

@@ -1,0 +1,111 @@
+"""A response that is waited for, and its events as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from typing import Any
+
+from sse_starlette.event import ServerSentEvent
+from starlette.responses import Response
+
+from perdure.clients.gateway.operations import EVENTS
+from perdure.clients.gateway.responses.composing import DELTA, Composer
+from perdure.clients.gateway.responses.values import Event, ResponseObject
+from perdure.clients.gateway.streams import EventStream, begun
+from perdure.clients.reading.events import CaughtUp
+from perdure.clients.reading.events import Event as TurnEvent
+from perdure.clients.reading.live_text import Piece
+from perdure.clients.reading.tool_progress import ToolProgress
+from perdure.clients.turns.handle import Turn
+
+
+async def response_of(
+    turn: Turn[Any], composer: Composer, wait: timedelta, *, only_end: bool = False
+) -> ResponseObject:
+    """Return the response of a turn, as soon as it is over or needs a person, or after a time."""
+    with contextlib.suppress(TimeoutError):
+        async with (
+            asyncio.timeout(None) as waiting,
+            contextlib.aclosing(turn.changes()) as changing,
+        ):
+            async for change in changing:
+                if change.event is None:
+                    waiting.reschedule(asyncio.get_running_loop().time() + wait.total_seconds())
+                else:
+                    composer.see(change.event)
+                if change.is_new and composer.needs_person and not only_end:
+                    break
+    return composer.response
+
+
+async def stream_of(
+    turn: Turn[Any], composer: Composer, after: int, held: contextlib.ExitStack
+) -> Response:
+    """Return the events of a response after a sequence number, until it is over."""
+    items = await begun(_messages(turn, composer, after), held)
+    if items is None:
+        return Response(media_type=EVENTS)
+    return EventStream(items, held.pop_all(), retry=False)
+
+
+async def _messages(
+    turn: Turn[Any], composer: Composer, after: int
+) -> AsyncGenerator[ServerSentEvent, None]:
+    async with contextlib.aclosing(events_of(turn, composer)) as events:
+        async for number, event in events:
+            if number > after or composer.is_broken:
+                data = json.dumps(_rest(event, number, after))
+                yield ServerSentEvent(data, event=str(event["type"]), sep="\n")
+
+
+def _rest(event: Event, number: int, after: int) -> Event:
+    """Return an event without the characters of a text that a client has."""
+    delta = event.get("delta")
+    if event["type"] != DELTA or not isinstance(delta, str) or number - len(delta) >= after:
+        return event
+    return {**event, "delta": delta[after - number :]}
+
+
+async def events_of(
+    turn: Turn[Any], composer: Composer, *, until_person: bool = False
+) -> AsyncGenerator[tuple[int, Event], None]:
+    """Yield the events of a response, each with its number, until it is over or broken.
+
+    With `until_person`, also until it needs a person.
+
+    Raises:
+        PerdureError: As `Turn.live`.
+    """
+    is_new = False
+    async with contextlib.aclosing(_pieces(turn)) as pieces:
+        async for piece in pieces:
+            for numbered in _made(composer, piece):
+                yield numbered
+            is_new = is_new or isinstance(piece, CaughtUp)
+            if composer.is_broken or (until_person and is_new and composer.needs_person):
+                return
+
+
+def _made(composer: Composer, piece: TurnEvent | Piece | CaughtUp) -> tuple[tuple[int, Event], ...]:
+    match piece:
+        case CaughtUp():
+            return ()
+        case TurnEvent():
+            return composer.see(piece)
+        case _:
+            return composer.hear(piece)
+
+
+async def _pieces(turn: Turn[Any]) -> AsyncGenerator[TurnEvent | Piece | CaughtUp, None]:
+    """Yield the events of a turn, and before that of an answer its text, as it is generated.
+
+    It is where another source of live text would take the place of heartbeats.
+    """
+    async with contextlib.aclosing(turn.live()) as items:
+        async for item in items:
+            if not isinstance(item, ToolProgress):
+                yield item

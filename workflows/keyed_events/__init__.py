@@ -1,0 +1,1 @@
+"""The workflow that keeps events by key."""

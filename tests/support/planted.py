@@ -394,8 +394,7 @@ PLANTED = (
         "perdure/turn/carry.py",
         "jobs=_if_any(tuple(call.job for call in step.calls))",
         "jobs=()",
-        (FOLD, JOBS, CANCELLED),
-        seeds=300,
+        (FOLD, JOBS, CANCELLED, "recorded once", "effects at most once"),
     ),
     Planted(
         "a call is charged again when it waits for its job",
@@ -407,8 +406,16 @@ PLANTED = (
     Planted(
         "a result that came before its tool was lost is forgotten",
         "perdure/turn/calls.py",
-        "    if job is not None and job.output is not None:  # it came before contact was lost",
-        "    if False:",
+        "    if job is not None and job.output is not None:  # it came before the tool failed",
+        "    if job is not None and job.output is not None and isinstance(fact, ToolReturned):",
+        (JOBS,),
+        seeds=200,
+    ),
+    Planted(
+        "a result that came before its tool failed is forgotten",
+        "perdure/turn/calls.py",
+        "    if job is not None and job.output is not None:  # it came before the tool failed",
+        "    if job is not None and job.output is not None and isinstance(fact, ToolLost):",
         (JOBS,),
         seeds=200,
     ),
@@ -418,6 +425,7 @@ PLANTED = (
         "        await self._moves.stop_jobs()\n        await self._observe_end(outcome)",
         "        await self._observe_end(outcome)",
         (CANCELLED,),
+        seeds=200,
     ),
 )
 

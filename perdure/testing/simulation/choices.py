@@ -53,7 +53,7 @@ class Choices:
     @functools.cached_property
     def has_jobs(self) -> bool:
         """Whether tools of the simulation start jobs, as in a sixth of the simulations."""
-        return self._make(6, random.Random(f"{self._seed} jobs")) == 5  # noqa: S311
+        return self._make(6, random.Random(f"{self._seed} jobs 57")) == 5  # noqa: S311
 
     def about_waits(self, count: int) -> int:
         """Return a number from 0 to `count` - 1 for a wait or an event."""

@@ -153,17 +153,19 @@ class _Jobs:
                 of = self._answers.get(output.content, set())
                 if not of <= _REFUSED:
                     self._finish(key, output)
-            case Polled(key, ToolOutput() as output):
-                self._finish(ToolKey(key.step, key.call), output)
+            case Polled(poll, ToolOutput() as output):
+                self._finish(ToolKey(poll.step, poll.call), output)
             case WaitEnded(woken=ends):
                 self._over |= {
                     key for end in ends if isinstance(key := parse_key(end.key), ToolKey)
                 }
             case Scheduled(StopKey(step, position)):
-                key = ToolKey(step, position)
-                self.stopped.add(key)
-                if key in self.first:
-                    self.needless = self.needless or key
+                self._stop(ToolKey(step, position))
+
+    def _stop(self, key: ToolKey) -> None:
+        self.stopped.add(key)
+        if key in self.first:
+            self.needless = self.needless or key
 
     def _finish(self, key: ToolKey, output: ToolOutput) -> None:
         if key not in self._over:

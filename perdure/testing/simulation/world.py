@@ -293,7 +293,7 @@ class SimulatedWorld:
     def _call(self, agent: AgentDefinition) -> ToolCall:
         if agent.tool("wait") is not None and self._choices.about_waits(3) == 2:
             return some_wait(self._choices)
-        if self._choices.has_jobs and self._choices.happens(2, beside=ABOUT_JOBS):
+        if self._choices.has_jobs and self._choices.below(4, beside=ABOUT_JOBS):
             return some_job(self._choices)
         name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))
         if agent.tool("pay") is not None:

@@ -43,14 +43,14 @@ class ResultSenders:
             return
         delay_s = self._pick(_DELAYS_S)
         later_s = delay_s if plan == "at once" else self._pick(_DELAYS_S)
-        self._later(delay_s, token, *first)
+        self._later(job, delay_s, token, *first)
         match plan:
             case "twice":
-                self._later(later_s, token, *first)
+                self._later(job, later_s, token, *first)
             case "another" | "at once":
-                self._later(later_s, token, *self._result())
+                self._later(job, later_s, token, *self._result())
             case "forged":
-                self._later(later_s, self._forged(token), *self._result())
+                self._later(job, later_s, self._forged(token), *self._result())
             case "elsewhere":
                 content, is_error = self._result()
                 send = partial(self._send_elsewhere, token, content, is_error)
@@ -70,12 +70,14 @@ class ResultSenders:
         made_up = call_tokens.make("made up", parsed.turn_id, parsed.key, parsed.call)
         return self._pick((made_up, token[:-4], "call_nonsense"))
 
-    def _later(self, delay_s: float, token: str, content: str, is_error: bool) -> None:
-        self._server.clock.later(delay_s, partial(self._begin, token, content, is_error))
+    def _later(
+        self, job: StartedJob, delay_s: float, token: str, content: str, is_error: bool
+    ) -> None:
+        turn_id = job.activity.run.id
+        self._server.clock.later(delay_s, partial(self._begin, turn_id, token, content, is_error))
 
-    def _begin(self, token: str, content: str, is_error: bool) -> None:
-        """Send a result to the turn that its token names, as a client does."""
-        turn_id = call_tokens.parse(token).turn_id if token.startswith("call_") else ""
+    def _begin(self, turn_id: str, token: str, content: str, is_error: bool) -> None:
+        """Send a result to the turn of a job."""
         run = self._server.run_of(turn_id)
         if run is not None:
             self._send(run, token, content, is_error)

@@ -119,7 +119,8 @@ async def serve(
 
 async def url_of(started: Started) -> str:
     """The address that a gateway has printed."""
-    return (await asyncio.to_thread(started.wait_for, r"(http://\S+); Ctrl-C"))[1]
+    waits = partial(started.wait_for, r"(http://\S+); Ctrl-C", within_s=PATIENCE_S)
+    return (await asyncio.to_thread(waits))[1]
 
 
 async def wreck(

@@ -374,6 +374,7 @@ PLANTED = (
                 "return job is not None and bool(job.proof)",
             ),
         ),
+        seeds=200,
     ),
     Planted(
         "the token of a job is not proven",
@@ -388,6 +389,7 @@ PLANTED = (
                 "bool(job.proof)",
             ),
         ),
+        seeds=400,
     ),
     Planted(
         "a new run of a turn forgets its jobs",
@@ -409,7 +411,7 @@ PLANTED = (
         "    if job is not None and job.output is not None:  # it came before the tool failed",
         "    if job is not None and job.output is not None and isinstance(fact, ToolReturned):",
         (JOBS,),
-        seeds=200,
+        seeds=300,
     ),
     Planted(
         "a result that came before its tool failed is forgotten",

@@ -156,9 +156,8 @@ class _Jobs:
             case Polled(poll, ToolOutput() as output):
                 self._finish(ToolKey(poll.step, poll.call), output)
             case WaitEnded(woken=ends):
-                self._over |= {
-                    key for end in ends if isinstance(key := parse_key(end.key), ToolKey)
-                }
+                parsed = [parse_key(end.key) for end in ends]
+                self._over |= {one for one in parsed if isinstance(one, ToolKey)}
             case Scheduled(StopKey(step, position)):
                 self._stop(ToolKey(step, position))
 

@@ -323,20 +323,16 @@ def tool_ended(
         return state
     if isinstance(fact, ApprovalNeeded):
         return gates.asked_again(state, fact)
-    if isinstance(fact, ToolReturned):
-        return _returned(state, fact)
+    if isinstance(fact, ToolReturned) and fact.output.handle is not None:
+        return jobs.began(state, key, fact.output)
     job = state.open_step.at(key.call).job
-    if job is not None and job.output is not None:  # it came before contact was lost
+    if job is not None and job.output is not None:  # it came before the tool failed
         return effects.returned(state, ToolReturned(key, jobs.result_of(job, job.output)))
+    if isinstance(fact, ToolReturned):
+        return effects.returned(state, fact)
     broken = fact.error if state.agent is not None and state.agent.rules >= 1 else None
     step = replace(state.open_step, broken=state.open_step.broken or broken)
     return effects.lost(replace(state, open_step=step), fact)
-
-
-def _returned(state: TurnState, fact: ToolReturned) -> TurnState:
-    if fact.output.handle is not None:
-        return jobs.began(state, fact.key, fact.output)
-    return effects.returned(state, fact)
 
 
 def failed(before: TurnState, fact: CallFailed) -> TurnState:

@@ -48,6 +48,7 @@ class Planted:
 FOLD, REPLAYS = "fold is state", "every history replays"
 MESSAGES = "session messages once, in order"
 BACK = "effects are taken back once"
+JOBS, CANCELLED = "jobs have one result", "jobs are cancelled"
 
 PLANTED = (
     Planted(
@@ -359,6 +360,74 @@ PLANTED = (
         "undo.chained(record, records[number + 1:],",
         (BACK,),
         seeds=300,
+    ),
+    Planted(
+        "a second result of a job takes the place of the first",
+        "perdure/turn/jobs.py",
+        "    if job is not None and job.output is not None:\n        return state\n",
+        "",
+        (JOBS, CANCELLED),
+        also=(
+            (
+                "perdure/turn/jobs.py",
+                "return job is not None and job.output is None and bool(job.proof)",
+                "return job is not None and bool(job.proof)",
+            ),
+        ),
+        seeds=200,
+    ),
+    Planted(
+        "the token of a job is not proven",
+        "perdure/turn/jobs.py",
+        "    if not token.is_made_with(secret):",
+        "    if False:",
+        (JOBS,),
+        also=(
+            (
+                "perdure/turn/jobs.py",
+                "bool(job.proof) and job.proof == fact.proof",
+                "bool(job.proof)",
+            ),
+        ),
+        seeds=400,
+    ),
+    Planted(
+        "a new run of a turn forgets its jobs",
+        "perdure/turn/carry.py",
+        "jobs=_if_any(tuple(call.job for call in step.calls))",
+        "jobs=()",
+        (FOLD, JOBS, CANCELLED, "recorded once", "effects at most once"),
+    ),
+    Planted(
+        "a call is charged again when it waits for its job",
+        "perdure/turn/call_waits.py",
+        "        state = state if open_call.is_begun else _charged(state)\n",
+        "        state = _charged(state)\n",
+        ("jobs are charged once",),
+    ),
+    Planted(
+        "a result that came before its tool was lost is forgotten",
+        "perdure/turn/calls.py",
+        "    if job is not None and job.output is not None:  # it came before the tool failed",
+        "    if job is not None and job.output is not None and isinstance(fact, ToolReturned):",
+        (JOBS,),
+        seeds=300,
+    ),
+    Planted(
+        "a result that came before its tool failed is forgotten",
+        "perdure/turn/calls.py",
+        "    if job is not None and job.output is not None:  # it came before the tool failed",
+        "    if job is not None and job.output is not None and isinstance(fact, ToolLost):",
+        (JOBS,),
+        seeds=200,
+    ),
+    Planted(
+        "the jobs of a cancelled turn go on",
+        "workflows/turn/agent_turn.py",
+        "        await self._moves.stop_jobs()\n        await self._observe_end(outcome)",
+        "        await self._observe_end(outcome)",
+        (CANCELLED,),
+        seeds=200,
     ),
 )
 

@@ -175,7 +175,7 @@ FEATURES = {
 
 SIMULATED = names(
     "plain delegate parallel handoff session fork resume carry batch reset effects undo"
-    " questions waits"
+    " questions waits jobs"
 )
 """The features that the simulator has."""
 
@@ -244,7 +244,7 @@ PROMISES = (
             "jobs": by("F11 F18 W61"),
             "supervisor": by("Y2 Y70 P37"),
         },
-        ("recorded once",),
+        ("recorded once", "jobs have one result", "jobs are charged once"),
     ),
     Promise(
         "effects at most once",
@@ -407,7 +407,12 @@ PROMISES = (
             "jobs": by("F8 F12 F18"),
             "supervisor": by("Y125"),
         },
-        ("nothing is stuck", "a cancel reaches each task", "a batch ends last"),
+        (
+            "nothing is stuck",
+            "a cancel reaches each task",
+            "a batch ends last",
+            "jobs are cancelled",
+        ),
     ),
     Promise(
         "limits of the caller hold",

@@ -15,20 +15,27 @@ import pytest
 from perdure import Agent, Allow, Budget, Deny, ProposedCall, ToolOutcome, errors, tool
 from perdure.batch.wire import BatchStopReason
 from perdure.session.facts import MessageSteered, SessionClosed, SessionContinued, TurnRecorded
-from perdure.temporal.names import BATCH, RUN_MIDDLEWARE, TELL_OBSERVERS, WEBHOOK
+from perdure.temporal.names import BATCH, FINISH_CALL, RUN_MIDDLEWARE, TELL_OBSERVERS, WEBHOOK
 from perdure.testing import simulation
 from perdure.testing.simulation import Simulation, caller_promises, promises, simulate
 from perdure.testing.simulation.__main__ import main
+from perdure.testing.simulation.calls.waits import MONTH_S, WAITS
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.testing.simulation.shrinking import shrink
 from perdure.testing.simulation.simulate import KINDS, Kind
-from perdure.testing.simulation.world import MONTH_S, WAITS
 from perdure.toolboxes import asking
 from perdure.turn import carry, undo
-from perdure.turn.facts import HandedOver, TaskBegan, WaitEnded
+from perdure.turn.facts import (
+    CallFinished,
+    HandedOver,
+    JobStopped,
+    Polled,
+    TaskBegan,
+    WaitEnded,
+)
 from perdure.turn.fold import apply, fold
 from perdure.turn.state import TurnState
 from perdure.turn.wait_values import Woken
@@ -570,6 +577,21 @@ def test_the_command_tells_a_story(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--first", "3", "--story", "--kinds", "turn"]) == 0
 
     assert "turn, run 1: started" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y162")
+def test_results_of_jobs_are_sent_and_polled_and_jobs_are_cancelled() -> None:
+    """Some results are refused. Tools of jobs are in a sixth of the simulations."""
+    made = [simulate(seed) for seed in range(240) if Choices(seed).has_jobs]
+    runs = [run for one in made for run in one.server.runs]
+    facts = {type(fact) for run in runs for fact in run.facts}
+    sent = [
+        one for run in runs for one in run.updates.values() if one.request.input.name == FINISH_CALL
+    ]
+
+    assert facts >= {CallFinished, Polled, JobStopped}
+    assert {one.answer for one in sent} >= {UpdateResponse.COMPLETED, UpdateResponse.REJECTED}
 
 
 def test_choices_are_recorded_and_repeated() -> None:

@@ -18,9 +18,11 @@ from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
 from perdure.agents.questions import asking
 from perdure.agents.tools import Tool, tool
 from perdure.session.wire import SessionRequest
+from perdure.testing.simulation.calls.jobs import JOBS
+from perdure.testing.simulation.calls.payments import TOOLS
+from perdure.testing.simulation.calls.waits import WAITS
 from perdure.testing.simulation.choices import BESIDE, Choices
-from perdure.testing.simulation.payments import TOOLS
-from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL, WAITS
+from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.options import RequestOptions
@@ -114,9 +116,10 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
 
 
 def _some_tools(choices: Choices) -> tuple[Tool[..., Any], ...]:
-    """Return tools whose effects have keys, and tools that wait; often none."""
+    """Return tools whose effects have keys, that wait, or that start jobs; often none."""
     with_keys = TOOLS if choices.below(3, beside=BESIDE) == 2 or choices.pays_often else ()
-    return (*with_keys, *(WAITS if choices.has_waits else ()))
+    waits, jobs = WAITS if choices.has_waits else (), JOBS if choices.has_jobs else ()
+    return (*with_keys, *waits, *jobs)
 
 
 def _others(

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from perdure.temporal.names import TURN
+from perdure.testing.simulation.calls.payments import TOOLS, amount_of
 from perdure.testing.simulation.observations import Simulated, chain, last_runs
-from perdure.testing.simulation.payments import TOOLS, amount_of
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import BrokenError, SimulatedServer

@@ -50,6 +50,11 @@ class Choices:
         """Whether models of the simulation may wait, as in a sixth of the simulations."""
         return self._make(6, random.Random(f"{self._seed} waits 125")) == 5  # noqa: S311
 
+    @functools.cached_property
+    def has_jobs(self) -> bool:
+        """Whether tools of the simulation start jobs, as in a sixth of the simulations."""
+        return self._make(6, random.Random(f"{self._seed} jobs 57")) == 5  # noqa: S311
+
     def about_waits(self, count: int) -> int:
         """Return a number from 0 to `count` - 1 for a wait or an event."""
         return self.below(count, beside="waits")

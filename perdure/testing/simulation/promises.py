@@ -16,6 +16,7 @@ from perdure.testing.simulation import (
     batch_promises,
     call_promises,
     caller_promises,
+    job_promises,
     session_promises,
 )
 from perdure.testing.simulation.observations import (
@@ -249,6 +250,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     refused_text_leaves_by_no_door,
     *batch_promises.AT_THE_END,
     *call_promises.AT_THE_END,
+    *job_promises.AT_THE_END,
 )
 """The checks of a whole simulation."""
 

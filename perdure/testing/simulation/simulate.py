@@ -32,6 +32,7 @@ from perdure.testing.simulation.operations.afterwards import Afterwards
 from perdure.testing.simulation.operations.branches import Branches
 from perdure.testing.simulation.operations.deploys import Deploys
 from perdure.testing.simulation.operations.resetting import Operator
+from perdure.testing.simulation.operations.sending import ResultSenders
 from perdure.testing.simulation.operations.terminating import Terminator
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.reading import catch_up
@@ -182,6 +183,7 @@ class _Scene:
         """
         server, request = self._server, self._request
         input_ = None if isinstance(request, SimulatedBatch) else request
+        ResultSenders(server, self._world.jobs)
         simulated = Simulated(server, self._world, self._begun(request), input_)
         if server.choices.all_features:
             Deploys(server, self._worker, self._agents)

@@ -11,11 +11,13 @@ from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
 
+from pydantic import BaseModel
 from temporalio.activity import Info
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client
 from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from perdure.activities import effect_keys
@@ -27,11 +29,19 @@ from perdure.activities.provider import ModelRequest
 from perdure.activities.webhook_rules import WebhookRules
 from perdure.activities.webhooks import NOT_SENT, Webhooks, not_delivered
 from perdure.agents.agent import Agent
+from perdure.agents.definitions import AgentDefinition
 from perdure.agents.tools import Tool
 from perdure.base import replace
 from perdure.delivery.webhook import Delivered, Notification
 from perdure.temporal import failures
-from perdure.temporal.names import CALL_MODEL, NOTIFY, VERIFY
+from perdure.temporal.names import (
+    CALL_MODEL,
+    CANCEL_CALL,
+    NOTIFY,
+    POLL_CALL,
+    RESOLVE_AGENT,
+    VERIFY,
+)
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.client import HistoryClient
 from perdure.testing.simulation.server.loops import QuickLoop
@@ -41,7 +51,7 @@ from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.world import HOST, PRICE
 from perdure.turn.effect_values import Verification
 from perdure.turn.keys import ToolKey, parse_key
-from perdure.turn.wire import ToolOutput, ToolRun
+from perdure.turn.wire import Noted, ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker, internals
 from perdure.worker.assembly import build
@@ -70,6 +80,20 @@ class World(Protocol):
 
     def look_up(self, effect_key: str) -> Verification:
         """Return whether the effect with a key is there.
+
+        Raises:
+            ApplicationError: The service is away.
+        """
+
+    def poll(self, run: ToolRun) -> ToolOutput:
+        """Return the result of a job.
+
+        Raises:
+            ApplicationError: There is none yet, or the service is away.
+        """
+
+    def stop(self, run: ToolRun) -> None:
+        """Cancel a job.
 
         Raises:
             ApplicationError: The service is away.
@@ -120,14 +144,30 @@ class SimulatedWorker:
         """Call a tool, unless the process does not have it any more."""
         with failures.typed():
             run = unpack(RawValue(activity.input), ToolRun)
-            is_same = self._agents[0] is self._agents[1]
-            deployed = self._agents[0 if is_same else self._place()]
-            agents = {agent.name: agent for agent in deployed}
-            owner = agents.get(run.owner)
-            name = run.undoes or run.tool or activity.type
-            if owner is None or name not in owner.toolset():
+            if not self._has(run.owner, run.undoes or run.tool or activity.type):
                 return ToolOutput(content="the deployed worker does not have it", is_error=True)
             return self._result(activity, run)
+
+    def _has(self, owner: str, tool: str) -> bool:
+        """Return whether the process that gets an attempt has a tool."""
+        is_same = self._agents[0] is self._agents[1]
+        deployed = self._agents[0 if is_same else self._place()]
+        agents = {agent.name: agent for agent in deployed}
+        return owner in agents and tool in agents[owner].toolset()
+
+    def _polled(self, activity: Activity) -> BaseModel:
+        """Poll for the result of a job, or cancel the job.
+
+        Raises:
+            ApplicationError: The process does not have the tool, or the service is away.
+        """
+        run = unpack(RawValue(activity.input), ToolRun)
+        if not self._has(run.owner, run.tool):
+            raise ApplicationError("the deployed worker does not have it")
+        if activity.type == POLL_CALL:
+            return self._world.poll(run)
+        self._world.stop(run)
+        return Noted()
 
     def _handler(self, activity: Activity) -> Handler:
         """Return the code of an activity, in the process that has got it."""
@@ -146,6 +186,8 @@ class SimulatedWorker:
                 return pack(self._called(activity)).payload
             if activity.type == VERIFY:
                 return pack(self._verification(activity)).payload
+            if activity.type in (POLL_CALL, CANCEL_CALL):
+                return pack(self._polled(activity)).payload
             if activity.type == NOTIFY:
                 with failures.typed(NOT_SENT):
                     return pack(self._delivered(activity)).payload
@@ -231,6 +273,8 @@ class SimulatedWorker:
         self._running = activity
         handler = self._handler(activity)
         result: RawValue = await environment.run(handler, RawValue(activity.input))
+        if activity.type == RESOLVE_AGENT:
+            return _with_known_secret(result, activity)
         if activity.type != CALL_MODEL:
             return result
         answer = unpack(result, ModelAnswer)  # the machine's clock has no place in a simulation
@@ -247,6 +291,15 @@ class SimulatedWorker:
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, between two activities."""
         return self._loop.run_until_complete(coroutine)
+
+
+def _with_known_secret(result: RawValue, activity: Activity) -> RawValue:
+    """Return a definition whose secret for tokens, if it has one, follows from the seed."""
+    agent = unpack(result, AgentDefinition)
+    if not agent.call_secret:
+        return result
+    secret = f"{activity.run.begun.run_id} {activity.key} {activity.attempt}"
+    return pack(agent.model_copy(update={"call_secret": secret}))
 
 
 @functools.cache

@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from decimal import Decimal
 
 from perdure import errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
-from perdure.agents.waiting import wait_tools
 from perdure.delivery.webhook import Notification, WebhookMessage
 from perdure.errors import PerdureError
+from perdure.testing.simulation.calls.jobs import ABOUT_JOBS, JobService, some_job
+from perdure.testing.simulation.calls.payments import Payments, some_payment
+from perdure.testing.simulation.calls.questions import some_question
+from perdure.testing.simulation.calls.waits import some_wait
 from perdure.testing.simulation.choices import BESIDE, Choices
-from perdure.testing.simulation.payments import Payments, some_payment
 from perdure.testing.simulation.server.runs import Activity
 from perdure.turn.effect_values import Verification
 from perdure.turn.keys import ModelKey, parse_key
@@ -49,24 +50,7 @@ _IN_TEAM = ("ends", *("calls",) * 2, *("others",) * 9, "odd")
 ASIDE = "aside"
 """The beginning of the words that guarded delegates say beside their calls."""
 
-WAITS = wait_tools(timedelta(days=40))
-_EVENTS = ("built", "tested")
-
-MONTH_S = 30 * 24 * 3600
-_WAITS = {
-    "wait": ("5", "0.2", "60", str(MONTH_S), "-1", "NaN", "9999999999"),
-    "wait_for": ("5", "0.2", "60", str(MONTH_S), "null"),
-}
-
 _ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
-_FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-_QUESTIONS = (
-    '{"question": "which?"}',
-    '{"question": "which?", "options": ["red", "green"], "default": "green"}',
-    json.dumps({"question": "how many?", "schema": _FORM}),
-    '{"question": "which?", "expires_minutes": 0.05, "default": "red"}',
-    '{"question": "which?", "options": ["red"], "default": "blue"}',
-)
 _STATUSES = (200, 204, 200, 500, 429, 500, 503, 404, 410, 302)
 """The statuses with which receivers of webhooks answer."""
 _FAILURES: tuple[Callable[[], PerdureError], ...] = (
@@ -130,6 +114,7 @@ class SimulatedWorld:
             run, or the first run of the session.
         effects: All effects of tools, in order.
         payments: The service of the tools whose effects have keys.
+        jobs: The service that runs the jobs of tools whose result comes later.
         received: What receivers of webhooks were sent, in order.
         requests: What models were sent, if the messages are of interest.
         unpinned: The first model call that was sent other instructions or another model than those
@@ -152,6 +137,7 @@ class SimulatedWorld:
         self.asides: dict[str, str] = {}
         self._notes_messages = notes_messages
         self.payments = Payments(choices)
+        self.jobs = JobService(choices)
         self._choices = choices
         self._bills_most = bills_most
 
@@ -209,9 +195,12 @@ class SimulatedWorld:
         name = run.tool or activity.type
         tool = agent.tool(name) if agent else None
         if effect_key:
-            return self.payments.make(activity, run, effect_key)
+            paid = self.payments.make(activity, run, effect_key)
+            return paid if paid.is_error or not run.token else self.jobs.start(activity, run)
         may_repeat, only_reads = bool(tool and tool.is_idempotent), bool(tool and tool.is_read_only)
         self.effects.append(ToolEffect(activity, run.call_id, may_repeat, name, only_reads))
+        if run.token:
+            return self.jobs.start(activity, run)
         if self._choices.happens(20):
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content=f"done: {activity.key}", is_error=self._choices.happens(6))
@@ -223,6 +212,22 @@ class SimulatedWorld:
             ApplicationError: The service is away.
         """
         return self.payments.look_up(effect_key)
+
+    def poll(self, run: ToolRun) -> ToolOutput:
+        """Return the result of a job.
+
+        Raises:
+            ApplicationError: There is none yet, or the service is away.
+        """
+        return self.jobs.poll(run)
+
+    def stop(self, run: ToolRun) -> None:
+        """Cancel a job.
+
+        Raises:
+            ApplicationError: The service is away.
+        """
+        self.jobs.stop()
 
     def receive(self, activity: Activity, sent: Notification) -> int:
         """Return the status with which a receiver answers a message, and note the message."""
@@ -287,7 +292,9 @@ class SimulatedWorld:
 
     def _call(self, agent: AgentDefinition) -> ToolCall:
         if agent.tool("wait") is not None and self._choices.about_waits(3) == 2:
-            return _wait(self._choices)
+            return some_wait(self._choices)
+        if self._choices.has_jobs and self._choices.below(4, beside=ABOUT_JOBS):
+            return some_job(self._choices)
         name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))
         if agent.tool("pay") is not None:
             names = (name, name, "pay", "pay", "order", "mail")
@@ -297,7 +304,7 @@ class SimulatedWorld:
         if self._choices.pays_often and agent.tool("pay") is not None:
             name, arguments = some_payment(self._choices)
         if agent.tool("ask") is not None and self._choices.happens(2, beside="asks"):
-            name, arguments = "ask", self._choices.pick(_QUESTIONS, beside="asks")
+            name, arguments = "ask", some_question(self._choices)
         return ToolCall(id=call_id, name=name, arguments=arguments)
 
     def _to_others(self, agent: AgentDefinition) -> ToolCall:
@@ -324,17 +331,6 @@ class SimulatedWorld:
                 return (Text(text=f'{{"name": "{name}", "arguments": {arguments}}}'),)
             case _:
                 return tuple(calls)
-
-
-def _wait(choices: Choices) -> ToolCall:
-    """Return a call that waits, some of them for what cannot be."""
-    name = ("wait", "wait_for")[choices.about_waits(2)]
-    some = _WAITS[name]
-    seconds = some[choices.about_waits(len(some))]
-    event = _EVENTS[choices.about_waits(len(_EVENTS))]
-    values = f'"seconds": {seconds}' if name == "wait" else f'"event": "{event}"'
-    timeout = f', "timeout": {seconds}' if name == "wait_for" else ""
-    return ToolCall(id="", name=name, arguments=f'{{{values}{timeout}, "note": "n"}}')
 
 
 def _final(agent: AgentDefinition, refused: str) -> str:

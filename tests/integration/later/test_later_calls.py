@@ -175,6 +175,25 @@ async def test_result_that_comes_before_the_tool_returns_is_kept(runtime: Runtim
     assert any(isinstance(fact, WaitEnded) for fact in facts)
 
 
+@pytest.mark.accepts("F5")
+async def test_result_that_comes_before_the_tool_fails_counts(runtime: Runtime) -> None:
+    """Its sender knows that it was taken, so the failure of the tool does not take its place."""
+    go_on, service = asyncio.Event(), Service()
+
+    async def fail() -> None:
+        await go_on.wait()
+        raise RuntimeError("the service did not say whether the job has begun")
+
+    agent = deployer(service, [service.tool(hold=fail)])
+    async with runtime(agent, model=ScriptedModel(calls(DEPLOY), says("done"))) as client:
+        turn = await client.start("deployer", "go")
+        await client.finish_call(await service.token(), "early")
+        go_on.set()
+        report = await turn.result()
+
+    assert (results(report)[0].content, results(report)[0].outcome) == ("early", ToolOutcome.DONE)
+
+
 @pytest.mark.accepts("F6")
 async def test_message_and_other_calls_do_not_end_the_wait_for_a_job(runtime: Runtime) -> None:
     """The model reads the message with its next call, as beside any tool that runs."""

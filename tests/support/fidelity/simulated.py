@@ -65,6 +65,14 @@ class ScriptedWorld:
         """Return nothing: the functions of the tools are called."""
         raise AssertionError
 
+    def poll(self, run: ToolRun) -> ToolOutput:
+        """Return nothing: no script has a job."""
+        raise AssertionError
+
+    def stop(self, run: ToolRun) -> None:
+        """Cancel nothing: no script has a job."""
+        raise AssertionError
+
     def receive(self, activity: Activity, sent: Notification) -> int:
         """Return nothing: no script has a webhook."""
         raise AssertionError

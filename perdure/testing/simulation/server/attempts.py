@@ -62,6 +62,7 @@ class SimulatedAttempts:
         """Put an activity of a type on its queue, with this input."""
         [payload] = arguments
         timeout_s = content.start_to_close_timeout.ToNanoseconds() / 1e9
+        longest_ns = content.schedule_to_close_timeout.ToNanoseconds()
         activity = Activity(
             run,
             event_id,
@@ -71,6 +72,7 @@ class SimulatedAttempts:
             content.retry_policy,
             heartbeat_s=content.heartbeat_timeout.ToNanoseconds() / 1e9,
             timeout_s=timeout_s or None,
+            until_ns=self._server.clock.now_ns + longest_ns if longest_ns else None,
         )
         run.activities[event_id] = activity
         self._server.counts["activities"] += 1
@@ -171,8 +173,10 @@ class SimulatedAttempts:
 
     def _retries(self, activity: Activity) -> bool:
         """Return whether another attempt follows one that fails."""
-        most = activity.retries.maximum_attempts
-        return (not most or activity.attempt < most) and not activity.is_cancelled
+        most, until_ns = activity.retries.maximum_attempts, activity.until_ns
+        is_late = until_ns is not None and self._server.clock.now_ns >= until_ns
+        has_attempts = not most or activity.attempt < most
+        return has_attempts and not is_late and not activity.is_cancelled
 
     def _again(self, activity: Activity, failure: Failure) -> None:
         pause_s = _pause_s(activity, failure)

@@ -79,6 +79,7 @@ class Activity:
         retries: How failed attempts are followed by others.
         heartbeat_s: After how long without a heartbeat it counts as lost.
         timeout_s: How long an attempt may take; None without a limit.
+        until_ns: When no further attempt begins; None without a limit.
     """
 
     run: SimulatedRun
@@ -89,6 +90,7 @@ class Activity:
     retries: RetryPolicy
     heartbeat_s: float
     timeout_s: float | None
+    until_ns: int | None = None
     attempt: int = 1
     is_started: bool = False
     is_cancelled: bool = False

@@ -91,6 +91,7 @@ def _completion(response: ResponseObject) -> ChatCompletion:
     reason = _FINISHED.get(response.status)
     if reason is None:
         raise _without_answer(response)
+    usage = None if response.usage is None else CompletionUsage.of(response.usage)
     texts = [_text(item) for item in response.output if isinstance(item, OutputMessage)]
     message = CompletionMessage(content=texts[-1] if texts else "")
     return ChatCompletion(
@@ -98,7 +99,7 @@ def _completion(response: ResponseObject) -> ChatCompletion:
         created=response.created_at,
         model=response.model,
         choices=(CompletionChoice(message=message, finish_reason=reason),),
-        usage=response.usage and CompletionUsage.of(response.usage),
+        usage=usage,
         metadata=response.metadata,
     )
 

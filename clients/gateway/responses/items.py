@@ -149,6 +149,7 @@ def _items(message: Message, results: dict[str, ToolResult]) -> Iterator[ListedI
         case AssistantMessage():
             if message.text:
                 text = OutputText(text=message.text)
+                phase: Literal["commentary", "final_answer"]
                 phase = "commentary" if message.calls else "final_answer"
                 yield OutputMessage(id="", status="completed", content=(text,), phase=phase)
             for call in message.calls:

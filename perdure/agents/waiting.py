@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from perdure import errors
 from perdure.agents.tools import Tool
 from perdure.agents.waits import Action, PinnedWait
+from perdure.values.moments import period_in_words
 
 _WAIT = (
     "Wait, and go on afterwards: for a number of seconds, or until a moment. Nothing runs and"
@@ -61,7 +62,7 @@ def _tool(
     made = Tool.from_schema(
         _only_in_a_turn,
         name=action,
-        description=description.format(longest=longest),
+        description=description.format(longest=period_in_words(longest)),
         parameters={
             "type": "object",
             "properties": properties,

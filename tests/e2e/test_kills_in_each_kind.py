@@ -18,13 +18,13 @@ from a2a.client.errors import A2AClientError
 from a2a.types import Task
 from temporalio.client import Client
 
-from perdure import Budget, Outcome, ToolOutcome
+from perdure import Budget, Outcome, ToolOutcome, errors
 from perdure.clients import BatchOf, Schedule, ScheduledTurn
 from perdure.clients.gateway import A2AAgent
 from perdure.clients.schedules.definition import turn_id_of
 from perdure.temporal import names
-from perdure.testing.stub_provider import StubReply
-from perdure.turn.facts import Scheduled
+from perdure.testing.stub_provider import StubCall, StubReply
+from perdure.turn.facts import Scheduled, WaitBegan
 from perdure.values.messages import AssistantMessage, UserMessage
 from perdure.worker.internals import activity_name
 
@@ -40,7 +40,7 @@ from ..support.receiver import SECRET, Receiver, receiving
 from ..support.scheduled_batches import existing as existing_batch
 from ..support.scheduled_messages import turn_with
 from ..support.scheduling import existing
-from ..support.spending import until
+from ..support.spending import ended, until
 from ..support.webhooks import delivered
 
 A_TOOL, A_DYNAMIC_TOOL = "fetch", "notes__echo"
@@ -55,6 +55,18 @@ DELEGATES = (
     asks({"name": "delegate_to_agent", "arguments": {"agent": AGENT, "task": "wait"}}),
     says("done"),
 )
+
+
+EVENT_KEY = f"kind-{secrets.token_hex(4)}"
+OWN_CALLS: Mapping[str, StubCall] = {
+    names.POLL_CALL: use("launch", "one"),
+    names.CANCEL_CALL: use("linger", "one"),
+    names.REGISTER_WAITER: {
+        "name": "wait_for",
+        "arguments": {"event": "built", "key": EVENT_KEY, "note": "the build"},
+    },
+}
+"""The calls that need these kinds of activity."""
 
 
 class Models(Improviser):
@@ -122,6 +134,40 @@ async def lost_order(stage: Stage) -> None:
     [order] = report.steps[0].results
     assert order.outcome is ToolOutcome.VERIFIED
     assert stage.story.ran() == [("one", 1)]
+
+
+async def polled_job(stage: Stage) -> None:
+    """Its result is found, and it is not started again."""
+    async with stage.kills():
+        report = await stage.story.report(await stage.story.client.start(HIRED, "go"))
+
+    assert results(report) == ["one is done"]
+    assert stage.story.ran() == [("one", 1)]
+
+
+async def cancelled_job(stage: Stage) -> None:
+    """The report says that it was cancelled."""
+    turn = await stage.story.client.start(HIRED, "go")
+    await until(turn, WaitBegan)
+    async with stage.kills():
+        await turn.cancel("enough")
+        end = await ended(turn)
+
+    assert isinstance(end, errors.TurnCancelledError)
+    assert end.report is not None
+    [unsettled] = end.report.unsettled
+    assert unsettled.reason.endswith("it was cancelled")
+
+
+async def event_by_key(stage: Stage) -> None:
+    """The turn is told of it."""
+    async with stage.kills():
+        turn = await stage.story.client.start(HIRED, "go")
+        await until(turn, WaitBegan)
+        await stage.story.client.emit("built", key=EVENT_KEY, body="done")
+        report = await turn.result()
+
+    assert results(report)[0].endswith('It holds:\n"done"')
 
 
 async def fork(stage: Stage) -> None:
@@ -282,6 +328,9 @@ KINDS: dict[str, Callable[[Stage], Awaitable[None]]] = {
     names.CALL_TOOL: turn_of_a_factory,
     names.CALL_SYNC_TOOL: turn_of_a_factory,
     names.VERIFY: lost_order,
+    names.POLL_CALL: polled_job,
+    names.CANCEL_CALL: cancelled_job,
+    names.REGISTER_WAITER: event_by_key,
     names.CARRY: fork,
     names.READ_CHILD: terminated_delegate,
     names.RECORD_TURN: message_to_a_session,
@@ -311,6 +360,8 @@ def replies_for(kind: str) -> Mapping[str, Sequence[StubReply]]:
         return {"hired": DELEGATES, "clerk": [says("late", delay_s=WITHIN_S)]}
     if kind == names.VERIFY:
         return {"hired": (asks(use("order", "one")), says("done"))}
+    if kind in OWN_CALLS:
+        return {"hired": (asks(OWN_CALLS[kind]), says("done"))}
     return {"hired": HIRE, "clerk": (*CLERK, *CLERK)}
 
 

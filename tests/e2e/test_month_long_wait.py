@@ -54,6 +54,6 @@ async def test_turn_waits_for_a_month_over_a_deploy(tell: Tell) -> None:
     assert len(processes.decided) == 2
     assert story.requests() == {1: 2, 2: 2, 3: 2}
     offered = [request["tools"] for request in story.stub.requests]
-    assert "The longest wait is 40 days" in str(offered[0])
-    assert "The longest wait is 1:00:00" in str(offered[2])
+    assert "The longest wait is 40 d" in str(offered[0])
+    assert "The longest wait is 1 h" in str(offered[2])
     assert all("the longest wait is 1 h" in result for result in results(refused))

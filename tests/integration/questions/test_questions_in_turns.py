@@ -280,7 +280,7 @@ async def test_turn_of_a_session_asks(runtime: Runtime) -> None:
     async with runtime(asker(), model=ScriptedModel(ASK, says("painted"), says("yes"))) as client:
         session = client.session(f"talk-{secrets.token_hex(4)}", "asker")
         sent = await session.say("paint")
-        turn = client.turn(f"{session.id}/1")
+        turn = await sent.turn()
         [waiting] = await pending(turn)
         await session.say("Thanks?")
         listed = [entry.id async for entry, _ in client.pending_approvals("asker")]

@@ -4,6 +4,7 @@ tests.support.e2e.kinds_app:make`.
 
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 from perdure import (
@@ -19,6 +20,7 @@ from perdure import (
 )
 from perdure.activities.providers import OpenAIChat
 from perdure.agents.observers import Observer
+from perdure.toolboxes import waiting
 from perdure.worker import AgentWorker
 
 from .app import AGENT, fetch, find_in_journal, note
@@ -50,13 +52,37 @@ async def order(ctx: ToolContext[None], what: str) -> str:
     raise OutcomeUnknown("no answer")
 
 
+def look(handle: str) -> str:
+    """Ask for the result of a job."""
+    return f"{handle} is done"
+
+
+def stop(handle: str) -> None:
+    """Cancel a job."""
+
+
+@tool(later=True, poll=look, poll_every=timedelta(seconds=1))
+async def launch(ctx: ToolContext[None], what: str) -> str:
+    """A tool whose job is done when it is asked for."""
+    note(ctx, what)
+    return what
+
+
+@tool(later=True, cancel=stop)
+async def linger(ctx: ToolContext[None], what: str) -> str:
+    """A tool whose job is never done."""
+    note(ctx, what)
+    return what
+
+
 def hired(info: TurnInfo) -> Agent:
     """An agent that is made for each turn."""
     return Agent(
         name=HIRED,
         model="stub:hired",
         instructions=INSTRUCTIONS,
-        tools=[bring, carry, order],
+        tools=[bring, carry, order, launch, linger],
+        toolboxes=[waiting()],
         delegates=[AGENT],
     )
 

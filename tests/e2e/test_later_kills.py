@@ -49,6 +49,7 @@ async def test_result_is_sent_after_the_worker_was_killed(tell: Tell, tmp_path: 
     assert story.ran() == [("one", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("F18")
 async def test_each_attempt_has_the_same_token(tell: Tell, tmp_path: Path) -> None:
     """The first attempt is killed before it returns; a job that it has started may answer."""
@@ -56,7 +57,7 @@ async def test_each_attempt_has_the_same_token(tell: Tell, tmp_path: Path) -> No
     story.app = APP
     worker = await story.worker()
     turn = await story.start()
-    await story.begun("one")
+    await tokens_of(tmp_path, "one")
     await story.replace(worker)
     first, second = await tokens_of(tmp_path, "one", 2)
     await story.client.finish_call(first, "finished")
@@ -68,6 +69,7 @@ async def test_each_attempt_has_the_same_token(tell: Tell, tmp_path: Path) -> No
     assert len(story.keys("one")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("F18")
 async def test_result_that_came_before_the_worker_was_killed_counts(
     tell: Tell, tmp_path: Path
@@ -106,6 +108,7 @@ async def test_start_that_may_not_be_repeated_is_unknown(tell: Tell, tmp_path: P
     assert story.ran() == [("one", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("F18")
 async def test_polls_go_on_in_another_worker(tell: Tell, tmp_path: Path) -> None:
     """The service knows the job by its handle, which history has."""

@@ -112,7 +112,7 @@ class Pool:
         if not pinned or not token:
             return await self._awaited(server, name, output.handle)
         if size(output.handle) <= limits.HANDLE_BYTES:
-            return output.model_copy(update={"token": token})
+            return output  # nobody has its token: it is polled
         await self._cancel_if_possible(server, output.handle)
         return unknown_result(
             f"{name}: the MCP server {server.name!r} began a task, but its id is longer than"

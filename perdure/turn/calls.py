@@ -100,6 +100,7 @@ def ready_for(state: TurnState, key: Key) -> TurnState:
         return state
     if not key.is_last:
         return _with_read(state)
+    state = jobs.with_results(state)
     if state.open_step.calls:
         calls = tuple(
             open_call

@@ -83,18 +83,28 @@ def gathered(state: TurnState) -> tuple[EffectRecord, ...]:
 
 def gathered_so_far(state: TurnState) -> tuple[EffectRecord, ...]:
     """Return the same, with the calls that run: they may take effect."""
-    jobs = (
-        ToolKey(state.step_count + 1, position)
-        for position, open_call in state.open_step.unfinished
-        if open_call.job is not None
-    )
     running = (
         EffectRecord.of(call.call, key.step, status="unknown")
-        for key in (*state.in_flight, *jobs)
+        for key in state.in_flight
         if isinstance(key, ToolKey) and steps.is_open(state, key)
         if (call := _call(state, key)).effect is not None
     )
-    return latest((*gathered(state), *running))
+    return latest((*gathered(state), *running, *_of_jobs(state)))
+
+
+def _of_jobs(state: TurnState) -> Iterator[EffectRecord]:
+    """Yield what is known of jobs whose calls are open; of one that has failed, nothing."""
+    for position, open_call in state.open_step.unfinished:
+        job, key = open_call.job, ToolKey(state.step_count + 1, position)
+        call = _call(state, key)
+        if job is None or call.effect is None:
+            continue
+        if job.output is None or job.output.is_unknown:
+            yield EffectRecord.of(call.call, key.step, status="unknown")
+        elif not job.output.is_error:
+            effect_key = job.begun.effect_key if job.begun else ""
+            of_job = {"status": "done", "key": effect_key, "result": job.output.content}
+            yield EffectRecord.of(call.call, key.step, undo=call.undo, **of_job)
 
 
 def passed_on(state: TurnState, turn_id: str) -> tuple[EffectRecord, ...]:

@@ -32,6 +32,11 @@ class CallJob(Wire):
         return (self.begun.handle or "") if self.begun else ""
 
     @property
+    def is_known(self) -> bool:
+        """Whether it is known what became of it."""
+        return self.output is not None and not self.output.is_unknown
+
+    @property
     def in_words(self) -> str:
         """What is known of a job without a result."""
         stopped = f"; {self.stopped}" if self.stopped else ""

@@ -114,6 +114,15 @@ def ended(state: TurnState, key: ToolKey, end: Woken) -> TurnState:
     return effects.lost(state, ToolLost(key, Loss.TIMED_OUT, sent_at=since))
 
 
+def with_results(state: TurnState) -> TurnState:
+    """Give open calls the results of their jobs that have come, without the end of their waits."""
+    for position, open_call in state.open_step.unfinished:
+        job, key = open_call.job, ToolKey(state.step_count + 1, position)
+        if job is not None and job.output is not None:
+            state = effects.returned(state, ToolReturned(key, result_of(job, job.output)))
+    return state
+
+
 def result_of(job: CallJob, output: ToolOutput) -> ToolOutput:
     """Return the result of a job, with what the worker knew of its effect when it began."""
     if job.begun is None:

@@ -115,7 +115,7 @@ def may_take_effect(state: TurnState, position: int) -> bool:
     step, call = state.step_count + 1, state.open_step.at(position).call
     doubt = state.open_step.at(position).doubt
     job = state.open_step.at(position).job
-    is_begun = job is not None and job.begun is not None
+    is_begun = job is not None and job.begun is not None and not job.is_known
     runs = (
         is_begun
         or (doubt is not None and not doubt.is_earlier)

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.agents.effects import PinnedEffect
 from perdure.agents.jobs import PinnedJob
 from perdure.errors import CallFinishedError, InvalidRequestError, TooLargeError
-from perdure.turn import call_tokens, jobs
+from perdure.turn import call_tokens, effects, jobs, unsettled
 from perdure.turn.facts import (
     AgentResolved,
     CallFinished,
@@ -20,20 +21,21 @@ from perdure.turn.facts import (
     Scheduled,
     ToolLost,
     ToolReturned,
+    TurnEnded,
     TurnStarted,
     WaitBegan,
     WaitEnded,
 )
 from perdure.turn.fold import fold
-from perdure.turn.job_values import FinishCall
+from perdure.turn.job_values import CallJob, FinishCall
 from perdure.turn.keys import AgentKey, ModelKey, PollKey, ToolKey
 from perdure.turn.state import TurnState
 from perdure.turn.wait_values import CallWait, Woken
 from perdure.turn.wire import ToolOutput, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.losses import Loss
-from perdure.values.messages import AssistantMessage, ToolCall
-from perdure.values.reports import StopReason, Usage
+from perdure.values.messages import AssistantMessage, ToolCall, ToolOutcome
+from perdure.values.reports import Outcome, StopReason, Usage
 
 SECRET, RUN = "secret", "0badcafe"
 CALL = ToolCall(id="c1", name="deploy", arguments='{"to": "shop"}')
@@ -47,6 +49,7 @@ TOOL = ToolDefinition(
     is_idempotent=True,
     timeout_s=60,
     schema_digest="",
+    effect=PinnedEffect(has_key=True),
     job=PinnedJob(activity="deploy", longest_s=3600),
 )
 AGENT = AgentDefinition(
@@ -75,6 +78,7 @@ def token(call: ToolCall = CALL, secret: str = SECRET) -> str:
 STARTED = ToolReturned(
     KEY, ToolOutput(content="", handle="job-1", proof=call_tokens.proof_of(token()))
 )
+UNKNOWN = ToolOutput(content="?", is_error=True, is_unknown=True)
 WAIT = CallWait(key=str(KEY), note="n", since=NOW, until=NOW, is_job=True)
 
 
@@ -125,6 +129,49 @@ def test_result_before_the_end_of_the_tool_is_kept(end: Fact) -> None:
     content = state.steps[-1].results[0].content if state.steps else ended(state)
     assert content == "early"
     assert state.accounts.ledger.spent.tool_calls == 1
+
+
+@pytest.mark.accepts("F10")
+def test_last_answer_knows_a_result_that_has_come() -> None:
+    """The turn does not wait for the end of the wait then."""
+    waits = after(STARTED, WaitBegan("job", "n", calls=(WAIT,)), sent("one"))
+
+    last = fold([Scheduled(ModelKey(3, is_last=True))], waits)
+    without = fold([Scheduled(ModelKey(3, is_last=True))], after(STARTED))
+
+    assert [result.content for result in last.steps[-1].results] == ["one"]
+    assert [result.outcome for result in last.steps[-1].results] == [ToolOutcome.DONE]
+    assert [result.outcome for result in without.steps[-1].results] == [ToolOutcome.UNKNOWN]
+
+
+@pytest.mark.accepts("F12")
+@pytest.mark.parametrize(
+    ("facts", "is_unsettled", "statuses"),
+    [
+        ((STARTED,), True, ["unknown"]),
+        ((STARTED, sent("one")), False, ["done"]),
+        ((STARTED, CallFinished(KEY, ToolOutput(content="no", is_error=True))), False, []),
+        ((STARTED, Polled(PollKey(1, 1), UNKNOWN)), True, ["unknown"]),
+    ],
+)
+def test_turn_that_is_cancelled_knows_what_became_of_its_jobs(
+    facts: tuple[Fact, ...], is_unsettled: bool, statuses: list[str]
+) -> None:
+    """Also of one whose result came in a pause, and that no model has read."""
+    state = after(*facts, TurnEnded(Outcome.CANCELLED))
+
+    assert bool([*unsettled.calls(state)]) is is_unsettled
+    assert [record.status for record in effects.passed_on(state, "t")] == statuses
+
+
+@pytest.mark.accepts("F14")
+def test_result_of_a_job_has_the_key_of_its_effect() -> None:
+    """And the earlier calls with the same effect, which are settled with it."""
+    begun = ToolOutput(content="", handle="job-1", effect_key="k", same_as=(":1:c0",))
+
+    output = jobs.result_of(CallJob(begun=begun), ToolOutput(content="ok"))
+
+    assert (output.content, output.effect_key, output.same_as) == ("ok", "k", (":1:c0",))
 
 
 def checked(facts: Iterable[Fact], given: FinishCall) -> None:

@@ -25,7 +25,7 @@ _BYTES_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class EventDelivery:
     """What a turn is told."""
 
     turn_id: str
@@ -116,9 +116,9 @@ def _has_place(others: Sequence[EventWaiter], waiter: EventWaiter) -> bool:
     return len(others) < limits.EVENT_WAITERS and bytes_ <= limits.EVENT_WAITERS_BYTES
 
 
-def deliveries(state: KeyedEvents, now: datetime) -> tuple[Delivery, ...]:
+def deliveries(state: KeyedEvents, now: datetime) -> tuple[EventDelivery, ...]:
     """Return what turns are to be told now, as much as a workflow task sends."""
-    told: list[Delivery] = []
+    told: list[EventDelivery] = []
     bytes_ = 0
     for delivery in _due(state, now):
         bytes_ += size(delivery.event.body)
@@ -128,9 +128,9 @@ def deliveries(state: KeyedEvents, now: datetime) -> tuple[Delivery, ...]:
     return tuple(told)
 
 
-def _due(state: KeyedEvents, now: datetime) -> Iterator[Delivery]:
+def _due(state: KeyedEvents, now: datetime) -> Iterator[EventDelivery]:
     for turn_id in state.refused:
-        yield Delivery(turn_id, _refusal(state, now))
+        yield EventDelivery(turn_id, _refusal(state, now))
     events = _current(state, now)
     if not events:
         return
@@ -138,7 +138,7 @@ def _due(state: KeyedEvents, now: datetime) -> Iterator[Delivery]:
         after = waiter.after
         event = next((each for each in events if after is None or each.at > after), None)
         if event is not None and waiter.until > now:
-            yield Delivery(waiter.turn_id, _for_turn(state, event))
+            yield EventDelivery(waiter.turn_id, _for_turn(state, event))
 
 
 def _refusal(state: KeyedEvents, now: datetime) -> EmitByKey:
@@ -154,7 +154,7 @@ def _for_turn(state: KeyedEvents, event: KeptEvent) -> EmitByKey:
     )
 
 
-def told(state: KeyedEvents, sent: Sequence[Delivery]) -> KeyedEvents:
+def told(state: KeyedEvents, sent: Sequence[EventDelivery]) -> KeyedEvents:
     """Return the state after turns are told: they do not wait any more."""
     turns = {delivery.turn_id for delivery in sent if not delivery.event.refusal}
     refused = {delivery.turn_id for delivery in sent if delivery.event.refusal}

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 from perdure import limits
 from perdure.errors import InvalidRequestError, PerdureError
 from perdure.keyed_events import state as keyed_events
-from perdure.keyed_events.state import Delivery
+from perdure.keyed_events.state import EventDelivery
 from perdure.keyed_events.wire import EventWaiter, KeyedEvents
 from perdure.temporal import failures
 from perdure.temporal.names import AWAIT_EVENT, EMIT, KEYED_EVENTS
@@ -150,7 +150,7 @@ def _checked(start: KeyedEvents) -> KeyedEvents:
     return start
 
 
-async def _is_sent(delivery: Delivery) -> bool:
+async def _is_sent(delivery: EventDelivery) -> bool:
     turn = workflow.get_external_workflow_handle(delivery.turn_id)
     try:
         await turn.signal(EMIT, pack(delivery.event, "the event"))
@@ -159,6 +159,6 @@ async def _is_sent(delivery: Delivery) -> bool:
     return True
 
 
-def _ids(sent: Sequence[Delivery], has_got: Sequence[bool]) -> set[str]:
+def _ids(sent: Sequence[EventDelivery], has_got: Sequence[bool]) -> set[str]:
     """Return the ids of the events that turns have got."""
     return {delivery.event.id for delivery, is_sent in zip(sent, has_got, strict=True) if is_sent}

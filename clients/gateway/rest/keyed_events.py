@@ -9,7 +9,7 @@ from perdure.clients.gateway.operations import Accepted, Call, operation
 from perdure.clients.gateway.options import Reference
 
 
-class EmitByKey(Body):
+class EmitKeyedEvent(Body):
     """An event for all turns that wait for its name and key.
 
     Attributes:
@@ -27,7 +27,7 @@ class EmitByKey(Body):
 
 
 @operation("POST", "/v1/events", may="control", takes_key=True)
-async def emit_by_key(call: Call, body: EmitByKey) -> Accepted[Reference]:
+async def emit_by_key(call: Call, body: EmitKeyedEvent) -> Accepted[Reference]:
     """Send an event to all turns that wait for its name and key, now or within the next hour."""
     event_id = await call.client.emit(
         body.name,

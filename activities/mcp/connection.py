@@ -95,6 +95,7 @@ class ServerConnection:
         self._process: ServerProcess | None = None
         self._closing = asyncio.Event()
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._has_tasks = False
         self._in_use = 0
         self._retired = False
         self._stuck = asyncio.Event()
@@ -123,9 +124,8 @@ class ServerConnection:
                 await asyncio.wait({asking, stuck}, return_when=asyncio.FIRST_COMPLETED)
                 if not asking.done():
                     raise await self._down("it was ended, because a call of it had to be stopped")
-                has_tasks = self._has_tasks(client)
                 return [
-                    _listed(item, self.without_secrets, may_be_task=has_tasks)
+                    _listed(item, self.without_secrets, may_be_task=self._has_tasks)
                     for item in asking.result()
                 ]
             finally:
@@ -269,6 +269,7 @@ class ServerConnection:
             async with AsyncExitStack() as stack:
                 client = await stack.enter_async_context(await self._new_client(stack))
                 client.session.validate_tool_result = _taken_as_it_is  # type: ignore[method-assign]
+                self._has_tasks = self._declares_tasks(client)
                 self._client.set_result(client)
                 watch = asyncio.create_task(self._ended_or_closing())
                 await asyncio.wait({watch})
@@ -313,7 +314,7 @@ class ServerConnection:
         inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         return ServerProcess(server.command, {**inherited, **self._hidden}, server.cwd)
 
-    def _has_tasks(self, client: Client) -> bool:
+    def _declares_tasks(self, client: Client) -> bool:
         """Return whether the server may answer a call with a task."""
         declared = client.server_capabilities.extensions or {}
         is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS

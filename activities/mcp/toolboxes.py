@@ -147,8 +147,9 @@ class Servers:
         try:
             from perdure.activities.mcp.pool import Pool
         except ModuleNotFoundError as error:
+            package, *_ = (error.name or "mcp").split(".")
             raise errors.ConfigurationError(
-                f"MCP servers need the package {error.name}: pip install 'perdure[mcp]'"
+                f"MCP servers need the package {package}: pip install 'perdure[mcp]'"
             ) from None
         with self._lock:
             self._pool = self._pool or Pool()

@@ -302,6 +302,17 @@ class ModelCall(Wire):
         return cls(digest=digest[:_DIGITS], **fields)
 
 
+class TextSource(Wire):
+    """Where a worker serves the text of a model call as it is generated.
+
+    `address` is a host and a port. `key` proves that a reader may read the text; it is worth
+    nothing after the call.
+    """
+
+    address: str
+    key: str = Field(repr=False)
+
+
 class LiveText(Wire):
     """The end of a model's text so far, as stored in the heartbeats of its activity.
 
@@ -310,6 +321,7 @@ class LiveText(Wire):
 
     offset: int = 0
     text: str = ""
+    source: TextSource | None = None
 
 
 class Noted(Wire):

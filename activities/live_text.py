@@ -100,7 +100,7 @@ class LiveTexts:
         self._address: str | None = None
         self._texts: dict[bytes, Text] = {}
         self._strangers = 0
-        self._connections: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def open(self, opened: contextlib.AsyncExitStack, client: Client) -> None:
         """Listen until `opened` is closed, if that is configured.
@@ -114,15 +114,21 @@ class LiveTexts:
         if self._listening.only_loopback and target not in _LOOPBACK:
             return
         listening = _socket(self._listening, target)
-        server = await asyncio.start_server(self._serve, sock=listening)
-        opened.callback(self._close, server)
+        server = await asyncio.start_server(self._accept, sock=listening)
+        opened.push_async_callback(self._close, server)
         self._address = _address(listening)
 
-    def _close(self, server: asyncio.Server) -> None:
+    async def _close(self, server: asyncio.Server) -> None:
         server.close()
         self._address = None
-        for connection in self._connections:
-            connection.transport.abort()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
 
     @contextlib.contextmanager
     def text(self, converter: DataConverter) -> Iterator[tuple[Text, TextSource | None]]:
@@ -141,7 +147,6 @@ class LiveTexts:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection. It never raises, whatever the peer does."""
-        self._connections.add(writer)
         try:
             await self._exchange(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, text_lines.ForgedTextError):
@@ -149,7 +154,6 @@ class LiveTexts:
         except Exception:
             logger.exception("live text could not be sent; readers get it by heartbeats")
         finally:
-            self._connections.discard(writer)
             writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

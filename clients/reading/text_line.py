@@ -56,10 +56,14 @@ class TextLine:
         """Whether the line was opened, or has brought something, a moment ago."""
         return asyncio.get_running_loop().time() - self._heard_at < _STALE_S
 
+    async def ended(self) -> None:
+        """Wait until nothing more will come."""
+        await asyncio.wait({self._reading})
+
     async def close(self) -> None:
         """Close the connection."""
         self._reading.cancel()
-        await asyncio.wait({self._reading})
+        await self.ended()
 
     async def _read(self) -> None:
         # whatever the other side sends: history has the text in the end

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
+from datetime import datetime
+from typing import Protocol
 
 from perdure import errors
 from perdure.clients.reading.cursors import Cursor
@@ -22,8 +24,26 @@ worker. A provider takes longer to say its first word."""
 _TOOLS_EVERY_S = 1.0
 
 
+class Below(Protocol):
+    """Follows the turns below a turn."""
+
+    def see_old(self, event: Event) -> None:
+        """Note an event that the consumer has."""
+
+    def begin(self) -> None:
+        """Note that the events after this are new."""
+
+    async def see(self, event: Event) -> None:
+        """Note a new event, before the consumer gets it."""
+
+
 async def live_items(
-    feed: Feed, after: Cursor | None = None, *, only_words: bool = False
+    feed: Feed,
+    after: Cursor | None = None,
+    *,
+    only_words: bool = False,
+    since: datetime | None = None,
+    below: Below | None = None,
 ) -> AsyncGenerator[LiveItem, None]:
     """Yield the events of a turn and its live output, until the turn is over.
 
@@ -34,6 +54,8 @@ async def live_items(
         after: The position of a cursor, from `Feed.place`; None for the beginning.
         only_words: Whether to leave out the progress of tools and `CaughtUp`, which need additional
             requests to the server.
+        since: Leaves out what was recorded until then.
+        below: Follows the turns below.
 
     Raises:
         TurnNotFoundError: Temporal does not have the turn, or no longer has it.
@@ -44,7 +66,8 @@ async def live_items(
         raise errors.InvalidRequestError(
             "the cursor is beyond the end of the turn's history, so it is not one of its events"
         )
-    listener, is_new = _Listener(feed.ear, tools=not only_words), after is None
+    listener = _Listener(feed.ear, tools=not only_words)
+    news = _News(feed, after, since, below)
     watching = feed.ticking(until=end, pause_s=lambda: listener.pause_s)
     async with contextlib.aclosing(watching) as events:
         async for event in events:
@@ -52,10 +75,43 @@ async def live_items(
                 for item in await listener.listen():
                     yield item
                 continue
-            is_new = is_new or isinstance(event, CaughtUp) or feed.is_after(event, after)
+            is_new = await news.see(event)
             for item in listener.see(event):  # the listener sees the old events, too
                 if is_new:
                     yield item
+
+
+class _News:
+    """Tells the events that are new from those that the consumer has."""
+
+    def __init__(
+        self, feed: Feed, after: Cursor | None, since: datetime | None, below: Below | None
+    ) -> None:
+        self._feed = feed
+        self._after = after
+        self._since = since
+        self._below = below
+        self._has_begun = after is None and since is None
+
+    async def see(self, event: Event | CaughtUp) -> bool:
+        """Return whether an event is new."""
+        if not self._has_begun and self._is_first(event):
+            self._has_begun = True
+            if self._below is not None:
+                self._below.begin()
+        if self._below is not None and isinstance(event, Event):
+            if self._has_begun:
+                await self._below.see(event)
+            else:
+                self._below.see_old(event)
+        return self._has_begun
+
+    def _is_first(self, event: Event | CaughtUp) -> bool:
+        if isinstance(event, CaughtUp):
+            return True
+        if self._since is not None:
+            return event.at > self._since
+        return self._feed.is_after(event, self._after)
 
 
 class _Listener:

@@ -22,7 +22,7 @@ from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.reading.tool_progress import ToolProgress
 from perdure.clients.reading.tree_text import TurnText, all_text, with_delegates
 from perdure.clients.turns import deliveries, settling, undoing, waiting
-from perdure.clients.turns.changes import Change, changes
+from perdure.clients.turns.changes import Change, changes, changes_and_text
 from perdure.clients.turns.deliveries import WebhookDelivery
 from perdure.clients.turns.forks import Effect, Forks
 from perdure.clients.turns.status import TurnStatus
@@ -252,6 +252,19 @@ class ReadableTurn(Generic[T]):
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
         async with contextlib.aclosing(changes(await self._feed())) as changing:
+            async for change in changing:
+                yield change
+
+    async def changes_and_text(
+        self,
+    ) -> AsyncGenerator[Change | str | TextBegins | TextVoid, None]:
+        """Yield what `changes` and `text` yield, in one order, until the turn is over.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+        """
+        async with contextlib.aclosing(changes_and_text(await self._feed())) as changing:
             async for change in changing:
                 yield change
 

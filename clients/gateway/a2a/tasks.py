@@ -218,6 +218,11 @@ def artifact_of(report: AgentReport[Any]) -> Artifact:
     return artifact
 
 
+def artifact_with(text: str) -> Artifact:
+    """Return a part of the text of an answer, while it is generated."""
+    return Artifact(artifact_id=_OUTPUT, name=_OUTPUT, parts=[Part(text=text)])
+
+
 def data_part(value: object) -> Part:
     """Return a value as a data part, or as JSON text if it is deeper than the format allows.
 

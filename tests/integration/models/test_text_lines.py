@@ -29,8 +29,8 @@ from perdure.worker.settings import WorkerSettings
 
 from ...conftest import Runtime, eventually
 from ...support.counting import counting
+from ...support.speaking import ADDER, Speaker, speaking
 from ...support.telemetry import Reversing, queue
-from .test_live_text import ADDER, Speaker, speaking
 
 KEY = ModelKey(1)
 PLAIN = DataConverter()

@@ -20,7 +20,7 @@ from perdure.worker import AgentWorker
 from ...conftest import RecordingClient, Runtime
 from ...support.delegating import delegate, spawn
 from ...support.gateway.served import messages, served
-from .test_live_text import Speaker
+from ...support.speaking import Speaker
 
 SECONDS = 30
 BOSS = Agent(name="boss", model="boss:m", delegates=["clerk"])

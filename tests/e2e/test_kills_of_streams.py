@@ -110,8 +110,11 @@ async def test_text_is_void_or_complete_whatever_is_killed(server: Outage, tmp_p
     """A kill in the middle of each of the first steps. The texts of attempts differ, so a mixture
     would be seen.
     """
-    step: StubReply = {"text": WORDS, "calls": [use("fetch", "a page")], "pace_s": 0.15}
-    replies = (*(step for _ in KILLS), StubReply(text=WORDS, pace_s=0.05))
+    steps = (
+        StubReply(text=WORDS, calls=[use("fetch", f"after a kill of {kill}")], pace_s=0.15)
+        for kill in KILLS
+    )
+    replies = (*steps, StubReply(text=WORDS, pace_s=0.05))
     async with (
         Story(server.address, tmp_path, replies, supervised=True) as story,
         contextlib.AsyncExitStack() as processes,

@@ -90,9 +90,10 @@ deploy-tools: $(READY)
 
 MCP_SERVERS = @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
 AGUI_CLIENT = @ag-ui/client@1.0.0
+TYPESCRIPT = typescript@5.9.3 openapi-typescript@7.13.0  # the second needs the API of the first, which 7 no longer has
 
-mcp-servers:          ## MCP servers and a client of AG-UI that others have written in TypeScript, into node_modules, for tests; needs Node.js
-	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix . $(MCP_SERVERS) $(AGUI_CLIENT)
+mcp-servers:          ## MCP servers and a client of AG-UI that others have written in TypeScript, and its compiler, into node_modules, for tests; needs Node.js
+	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix . $(MCP_SERVERS) $(AGUI_CLIENT) $(TYPESCRIPT)
 
 # What writes or lists something
 

@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers typescript acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -94,6 +94,12 @@ TYPESCRIPT = typescript@5.9.3 openapi-typescript@7.13.0  # the second needs the 
 
 mcp-servers:          ## MCP servers and a client of AG-UI that others have written in TypeScript, and its compiler, into node_modules, for tests; needs Node.js
 	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix . $(MCP_SERVERS) $(AGUI_CLIENT) $(TYPESCRIPT)
+
+typescript: $(READY)  ## the client in TypeScript: its types from the OpenAPI document, compiled, and packed into dist/; needs Node.js
+	@test -x node_modules/.bin/tsc || $(MAKE) --no-print-directory mcp-servers
+	@$(BIN)/python -m tests.support.docs.typescript_types
+	@node_modules/.bin/tsc --project clients/typescript
+	@mkdir -p dist && npm pack --silent --pack-destination dist ./clients/typescript
 
 # What writes or lists something
 

@@ -32,5 +32,5 @@ export type Answer<M extends Method, P extends PathOf<M>, O = Operation<M, P>> =
 
 /** The operations with pages, and what their lists have. */
 export type PathOfPages = { [P in PathOf<"get">]: Answer<"get", P> extends { next?: string | null } ? P : never }[PathOf<"get">];
-export type EntryOf<P extends PathOfPages, A = Answer<"get", P>> = { [K in keyof A]: A[K] extends (infer E)[] ? E : never }[keyof A];
+export type EntryOf<P extends PathOfPages, A = Answer<"get", P>> = { [K in keyof A]-?: A[K] extends (infer E)[] ? E : never }[keyof A];
 export type Query<P extends PathOf<"get">> = NonNullable<Part<Operation<"get", P>, "query">>;

@@ -81,5 +81,3 @@ async def test_every_part_of_the_client(runtime: Runtime, tmp_path: Path) -> Non
     assert seen["stranger"]["code"] == "UNAUTHENTICATED"
     assert (seen["away"]["status"], seen["away"]["code"]) == (0, "GATEWAY_UNREACHABLE")
     assert "http://127.0.0.1:9" in seen["away"]["message"]
-
-

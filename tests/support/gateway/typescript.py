@@ -36,11 +36,34 @@ def compiled(folder: Path, *options: str) -> str:
     return (folder / "index.js").as_uri()
 
 
+def installed(folder: Path) -> Path:
+    """Put the package into the `node_modules` of a project, as npm does, and return its folder."""
+    package = folder / "node_modules" / "perdure-client"
+    compiled(package / "dist")
+    shutil.copy(PACKAGE / "package.json", package)
+    return package
+
+
+def program_of(text: str, folder: Path) -> str:
+    """Compile a program with strict types in a project that has the package; the path of it."""
+    installed(folder)
+    (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    (folder / "program.ts").write_text(text, encoding="utf-8")
+    options = json.loads((PACKAGE / "tsconfig.json").read_text(encoding="utf-8"))["compilerOptions"]
+    options |= {"rootDir": ".", "outDir": ".", "declaration": False, "noUnusedLocals": False}
+    project = {"compilerOptions": options, "files": ["program.ts"]}
+    (folder / "tsconfig.json").write_text(json.dumps(project), encoding="utf-8")
+    checked = [tool("tsc"), "--project", str(folder)]
+    done = subprocess.run(checked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    return str(folder / "program.js")
+
+
 @contextlib.asynccontextmanager
-async def program(name: str, *arguments: str) -> AsyncIterator[Process]:
-    """A program of this folder that runs during the block, or until it ends."""
+async def program(path: str, *arguments: str) -> AsyncIterator[Process]:
+    """A program of this folder, or with a complete path, that runs during the block."""
     process = await asyncio.create_subprocess_exec(
-        *("node", str(HERE / name), *arguments), stdout=PIPE, stderr=PIPE
+        *("node", str(HERE / path), *arguments), stdout=PIPE, stderr=PIPE
     )
     try:
         yield process
@@ -50,9 +73,9 @@ async def program(name: str, *arguments: str) -> AsyncIterator[Process]:
         await process.wait()
 
 
-async def printed(name: str, *arguments: str) -> Any:
+async def printed(path: str, *arguments: str) -> Any:
     """What a program prints, as JSON."""
-    async with program(name, *arguments) as process:
+    async with program(path, *arguments) as process:
         out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     return json.loads(out)

@@ -15,7 +15,12 @@ from ..support.gateway.typescript import printed, program_of
 from .conftest import Tell
 
 SHOWS = """
-console.log(JSON.stringify({ shown, outcome, output, error, kinds, cursor, paid: paid.output, said, greeting, names, results, problem }));
+console.log(
+  JSON.stringify({
+    shown, outcome, output, error, kinds, cursor,
+    paid: paid.output, said, greeting, names, results, problem,
+  }),
+);
 """
 
 

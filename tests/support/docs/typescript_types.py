@@ -1,5 +1,6 @@
-"""The types of the client in TypeScript: `make typescript` writes `clients/typescript/src/schema.ts`
-from the OpenAPI document and the schema of events, with `openapi-typescript`.
+"""The types of the client in TypeScript: `make typescript` writes
+`clients/typescript/src/schema.ts` from the OpenAPI document and the schema of events, with
+`openapi-typescript`.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ def tool(name: str) -> str:
     return found
 
 
-def compiled(folder: Path, *options: str) -> str:
-    """The address of the client's module, compiled into this folder without a check of its types."""
-    compile_client = [tool("tsc"), "--project", str(PACKAGE), "--outDir", str(folder), *options]
+def compiled(folder: Path) -> str:
+    """The address of the client's module, compiled into this folder; its types are not checked."""
+    compile_client = [tool("tsc"), "--project", str(PACKAGE), "--outDir", str(folder)]
     subprocess.run([*compile_client, "--noCheck"], check=True)
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     return (folder / "index.js").as_uri()

@@ -124,7 +124,7 @@ lock: $(READY)        ## pin the newest versions that pyproject.toml allows
 	  --no-emit-index-url --no-annotate --quiet --custom-compile-command "make lock" -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .venv-peers .perdure build dist *.egg-info
+	rm -rf $(VENV) .venv-peers .perdure build dist clients/typescript/dist *.egg-info
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Perdure needs Python 3.11 or newer; say which with make PYTHON=python3.12")'

@@ -30,6 +30,12 @@ def text(said: str) -> dict[str, str]:
     return {"kind": "text", "text": said}
 
 
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of the client's module."""
+    return compiled(tmp_path_factory.mktemp("client"))
+
+
 @pytest.mark.accepts("H231")
 def test_types_are_those_of_the_document() -> None:
     """`make typescript` updates them; `make test-slow` compares the whole file, with Node.js."""
@@ -89,7 +95,7 @@ def test_package_is_compiled_and_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.accepts("H233")
-async def test_text_of_several_connections(tmp_path: Path) -> None:
+async def test_text_of_several_connections(module: str) -> None:
     """Each piece once; text that has become another one meanwhile is void, and so is lost text."""
     said = [BEGINS, text("The "), text("quick ")]
     rows: list[tuple[list[list[Any]], list[Any]]] = [
@@ -112,7 +118,7 @@ async def test_text_of_several_connections(tmp_path: Path) -> None:
         ([said, [BEGINS, text("The ")], [BEGINS, text("The quick brown")]], [*said, text("brown")]),
         ([[text("x")], [text("y")]], [text("x"), text("y")]),
     ]
-    folder = compiled(tmp_path).rpartition("/")[0]
+    folder = module.rpartition("/")[0]
 
     seen = await printed("typescript_text.mjs", folder, json.dumps([given for given, _ in rows]))
 
@@ -121,12 +127,20 @@ async def test_text_of_several_connections(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # pauses between requests
 @pytest.mark.accepts("H232")
-async def test_requests_are_repeated_where_that_is_safe(tmp_path: Path) -> None:
+async def test_requests_are_repeated_where_that_is_safe(module: str) -> None:
     """A start, with one id; not a decision. An error says who has answered."""
-    seen = await printed("typescript_faults.mjs", compiled(tmp_path))
+    seen = await printed("typescript_faults.mjs", module)
 
     assert seen["started"] == {"code": None, "asked": 4, "ids": 1}
     assert (seen["decided"]["asked"], seen["decided"]["code"][0]) == (1, "GATEWAY_UNREACHABLE")
     assert (seen["proxy"]["asked"], seen["proxy"]["code"][0]) == (1, "HTTP_502")
     assert "not as a gateway does: <h1>Bad gateway</h1>" in seen["proxy"]["code"][1]
     assert seen["busy"]["code"] == ["TOO_MANY_REQUESTS", "busy; try again later"]
+
+
+@pytest.mark.accepts("H233")
+async def test_stream_goes_on_after_a_broken_message(module: str) -> None:
+    """In the middle of a character; a text with other separators of lines has no fields."""
+    seen = await printed("typescript_streams.mjs", module)
+
+    assert seen == {"asked": [None, "1", "2"], "attached": 1, "texts": [True, True]}

@@ -74,8 +74,14 @@ export async function* messagesOf(body: ReadableStream<Uint8Array>, connection: 
     if (done) return; // without a message that is not complete
     const blocks = (rest + decoder.decode(value, { stream: true })).split(/\r?\n\r?\n/);
     rest = blocks.pop() ?? "";
-    yield* blocks.map((block) => Object.fromEntries([...block.matchAll(/^(\w+): ?(.*)$/gm)].map(([, name, value]) => [name, value]))) as Message[];
+    yield* blocks.map(messageOf);
   }
+}
+
+/** A gateway sends its data in one line. Only a line feed ends a line: texts may have other separators. */
+function messageOf(block: string): Message {
+  const fields = block.split(/\r?\n/).map((line) => /^(\w*): ?([^]*)$/.exec(line) ?? []);
+  return Object.fromEntries(fields.map(([, name = "", value]) => [name, value]));
 }
 
 export async function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {

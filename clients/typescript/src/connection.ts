@@ -29,7 +29,7 @@ const problem = (status: number, code: string, detail: string): Problem => ({ ty
 /** The error of an answer, which a proxy may have sent instead of a gateway. */
 export async function refused(response: Response): Promise<PerdureError> {
   const { status, url, headers } = response;
-  const text = await response.text().catch(() => "");
+  const text = await response.text();
   const retryAfter = Number(headers.get("retry-after") ?? NaN); // which may be a date
   const isProblem = headers.get("content-type")?.startsWith("application/problem+json");
   const other = () => problem(status, `HTTP_${status}`, `${url} answers with status ${status}, and not as a gateway does: ${text.slice(0, 200)}`);

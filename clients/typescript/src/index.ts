@@ -118,7 +118,7 @@ export class Perdure {
     const request = { method: method.toUpperCase(), headers: { ...known, ...headers }, body, signal: connection.signal };
     const response = await connection.part(LONGEST, () => fetch(url, request));
     if (response.ok) return response;
-    throw await refused(response);
+    throw await connection.part(LONGEST, () => refused(response));
   }
 }
 

@@ -4,6 +4,8 @@ import { get, repeat } from "./api.js";
 import { decision, origin } from "./decide.js";
 import { announce, fill, h, reconcile } from "./dom.js";
 import { problem } from "./dialogs.js";
+import { ago, until } from "./format.js";
+import { json } from "./parts.js";
 
 const EVERY = 3_000;
 
@@ -25,21 +27,44 @@ export function inbox(main, signal) {
           task: turn.task,
           call,
         })),
-        (one) => `${one.id} ${one.call.token}`,
+        (one) => `${one.id} ${one.call.is_job ? one.call.call_id : one.call.token}`,
         (one) =>
-          decision({
-            turnId: one.id,
-            call: one.call,
-            about: origin(one),
-            onDone: () => setTimeout(refresh, 800),
-          }),
+          one.call.is_job
+            ? elsewhere(one)
+            : decision({
+                turnId: one.id,
+                call: one.call,
+                about: origin(one),
+                onDone: () => setTimeout(refresh, 800),
+              }),
       );
-      count(approvals.length);
+      count(decisions(approvals));
     } catch (error) {
       if (!signal.aborted) fill(trouble, problem(error));
     }
   };
   repeat(EVERY, signal, refresh);
+}
+
+/** A call whose result comes from elsewhere: there is nothing to decide. */
+function elsewhere({ call, ...turn }) {
+  return h(
+    "article.card",
+    { "aria-label": `Call of ${call.tool} is done elsewhere` },
+    h(
+      "div.line",
+      null,
+      h("h3", null, h("code", null, call.tool), " is done elsewhere"),
+      h("span.small.muted", null, ago(call.since), " · ", `given up ${until(call.expires_at)}`),
+    ),
+    h("p.small", null, origin(turn)),
+    h("p.small", null, call.note),
+    json(call.arguments),
+  );
+}
+
+function decisions(approvals) {
+  return approvals.filter(({ call }) => !call.is_job).length;
 }
 
 let last = 0;
@@ -63,7 +88,7 @@ export function watchCount(signal, isInbox) {
   repeat(10_000, signal, async () => {
     if (isInbox()) return;
     try {
-      count((await get("v1/approvals", { limit: 100 }, signal)).approvals.length);
+      count(decisions((await get("v1/approvals", { limit: 100 }, signal)).approvals));
     } catch {
       // the view itself shows what is wrong
     }

@@ -18,9 +18,9 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 
 from perdure import errors
-from perdure.temporal import text_lines
+from perdure.live_text import lines
+from perdure.live_text.values import LiveText, TextSource
 from perdure.temporal.payloads import pack
-from perdure.turn.wire import LiveText, TextSource
 
 logger = logging.getLogger("perdure")
 
@@ -55,7 +55,7 @@ class Text:
     """The text of one model call so far."""
 
     def __init__(self, converter: DataConverter) -> None:
-        self.key = text_lines.new_key()
+        self.key = lines.new_key()
         self.converter = converter
         self.is_complete = False
         self._pieces: list[str] = []
@@ -137,7 +137,7 @@ class LiveTexts:
         if self._address is None:
             yield text, None
             return
-        name = text_lines.name_of(text.key)
+        name = lines.name_of(text.key)
         self._texts[name] = text
         try:
             yield text, TextSource(address=self._address, key=text.key)
@@ -149,7 +149,7 @@ class LiveTexts:
         """Serve one connection. It never raises, whatever the peer does."""
         try:
             await self._exchange(reader, writer)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, text_lines.ForgedTextError):
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, lines.ForgedTextError):
             pass  # the peer has gone, is too slow, or is nobody that may read this
         except Exception:
             logger.exception("live text could not be sent; readers get it by heartbeats")
@@ -162,16 +162,16 @@ class LiveTexts:
         self._strangers += 1
         try:
             async with asyncio.timeout(_GREETING_S):
-                name, number = await text_lines.asked(reader)
+                name, number = await lines.asked(reader)
                 text = self._texts.get(name)
                 if text is None:
                     return
-                codes = await text_lines.admit(reader, writer, text.key, number)
+                codes = await lines.admit(reader, writer, text.key, number)
         finally:
             self._strangers -= 1
         async for chunk in text.chunks():
             [payload] = await text.converter.encode([pack(chunk)])
-            writer.write(text_lines.framed(payload.SerializeToString(), codes))
+            writer.write(lines.framed(payload.SerializeToString(), codes))
             async with asyncio.timeout(_SEND_S):
                 await writer.drain()
 

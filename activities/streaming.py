@@ -16,9 +16,9 @@ from perdure import limits
 from perdure.activities import heartbeats
 from perdure.activities.live_text import LiveTexts, Text
 from perdure.activities.provider import ModelRequest, Provider, listen
+from perdure.live_text.values import LiveText, TextSource
 from perdure.temporal.payloads import pack
 from perdure.text import clean, tail
-from perdure.turn.wire import LiveText, TextSource
 from perdure.values.answers import ModelAnswer
 
 EVERY_S = 0.25

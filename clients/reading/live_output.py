@@ -21,9 +21,9 @@ from temporalio.service import RPCError
 
 from perdure.clients.reading.text_line import TextLine
 from perdure.errors import PerdureError
+from perdure.live_text.values import LiveText, TextSource
 from perdure.temporal.payloads import unpack
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
-from perdure.turn.wire import LiveText, TextSource
 
 _SILENT_LINE_S = 2.0
 """How old heartbeats may be beside a line that brings nothing: it may be broken."""

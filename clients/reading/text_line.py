@@ -10,10 +10,10 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
-from perdure.temporal import text_lines
+from perdure.live_text import lines
+from perdure.live_text.values import LiveText, TextSource
 from perdure.temporal.payloads import unpack
 from perdure.turn.keys import ModelKey
-from perdure.turn.wire import LiveText, TextSource
 
 _CONNECT_S = 2.0
 _STALE_S = 2.0
@@ -75,10 +75,10 @@ class TextLine:
         async with asyncio.timeout(_CONNECT_S) as limit:
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
             try:
-                codes = await text_lines.ask(reader, writer, self._source.key)
+                codes = await lines.ask(reader, writer, self._source.key)
                 limit.reschedule(None)
                 self._is_let_in, self._heard_at = True, asyncio.get_running_loop().time()
-                async with contextlib.aclosing(text_lines.messages(reader, codes)) as messages:
+                async with contextlib.aclosing(lines.messages(reader, codes)) as messages:
                     async for message in messages:
                         await self._hear(message)
             finally:

@@ -302,28 +302,6 @@ class ModelCall(Wire):
         return cls(digest=digest[:_DIGITS], **fields)
 
 
-class TextSource(Wire):
-    """Where a worker serves the text of a model call as it is generated.
-
-    `address` is a host and a port. `key` proves that a reader may read the text; it is worth
-    nothing after the call.
-    """
-
-    address: str
-    key: str = Field(repr=False)
-
-
-class LiveText(Wire):
-    """The end of a model's text so far, as stored in the heartbeats of its activity.
-
-    `offset` is the number of characters before it.
-    """
-
-    offset: int = 0
-    text: str = ""
-    source: TextSource | None = None
-
-
 class Noted(Wire):
     """The result of an activity that has none."""
 

@@ -20,10 +20,10 @@ from perdure.activities.live_text import Listening, LiveTexts, Text
 from perdure.clients import AgentClient, TextBegins
 from perdure.clients.reading.live_output import Ear, Heard
 from perdure.clients.reading.text_line import TextLine
-from perdure.temporal import text_lines
+from perdure.live_text import lines
+from perdure.live_text.values import LiveText, TextSource
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn.keys import ModelKey
-from perdure.turn.wire import LiveText, TextSource
 from perdure.worker import AgentWorker
 from perdure.worker.settings import WorkerSettings
 
@@ -176,14 +176,14 @@ async def test_text_needs_the_key_of_the_heartbeat(temporal: Client) -> None:
             assert other is not None
             text.add("secret")
             read = list[bytes]()
-            for key in (text_lines.new_key(), other.key):
+            for key in (lines.new_key(), other.key):
                 async with connected(source) as (reader, writer):
-                    writer.write(text_lines.name_of(source.key) + bytes(16))
+                    writer.write(lines.name_of(source.key) + bytes(16))
                     number = await reader.readexactly(16)
-                    writer.write(text_lines.Codes(key, bytes(16), number).proof)
+                    writer.write(lines.Codes(key, bytes(16), number).proof)
                     read.append(await reader.read())
-            overheard = text_lines.Codes(source.key, bytes(16), number).proof
-            replayed = await answer_to(source, text_lines.name_of(source.key), bytes(16), overheard)
+            overheard = lines.Codes(source.key, bytes(16), number).proof
+            replayed = await answer_to(source, lines.name_of(source.key), bytes(16), overheard)
             read.append(replayed[16:])
             read.append(await answer_to(source, secrets.token_bytes(32)))
             read.append(await answer_to(source, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
@@ -199,24 +199,24 @@ async def test_text_needs_the_key_of_the_heartbeat(temporal: Client) -> None:
 @pytest.mark.parametrize("forged", ["another key", "repeated", "changed", "endless"])
 async def test_reader_takes_no_text_from_a_stranger(forged: str) -> None:
     """Whoever listens at the address has to know the key as well."""
-    key = text_lines.new_key()
+    key = lines.new_key()
     message = pack(LiveText(text="forged")).payload.SerializeToString()
 
     async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _, number = await text_lines.asked(reader)
+        _, number = await lines.asked(reader)
         writer.write(bytes(16))
-        used = text_lines.new_key() if forged == "another key" else key
-        codes = text_lines.Codes(used, number, bytes(16))
+        used = lines.new_key() if forged == "another key" else key
+        codes = lines.Codes(used, number, bytes(16))
         good = pack(LiveText(text="good ")).payload.SerializeToString()
-        framed = text_lines.framed(good, codes)
+        framed = lines.framed(good, codes)
         if forged == "repeated":
             writer.write(framed + framed)
         elif forged == "changed":
-            writer.write(framed + text_lines.framed(message, codes).replace(b"forged", b"FORGED"))
+            writer.write(framed + lines.framed(message, codes).replace(b"forged", b"FORGED"))
         elif forged == "endless":
             writer.write(framed + b"\xff" * 100)
         else:
-            writer.write(text_lines.framed(message, codes))
+            writer.write(lines.framed(message, codes))
         await writer.drain()
         writer.close()
 
@@ -239,8 +239,8 @@ async def test_text_goes_through_the_codec(temporal: Client) -> None:
             assert source is not None
             text.add("a secret plan")
             async with connected(source) as (reader, writer):
-                codes = await text_lines.ask(reader, writer, source.key)
-                async with contextlib.aclosing(text_lines.messages(reader, codes)) as messages:
+                codes = await lines.ask(reader, writer, source.key)
+                async with contextlib.aclosing(lines.messages(reader, codes)) as messages:
                     message = await anext(messages)
             line = TextLine(KEY, source, encrypting, lambda: None)
             await eventually(lambda: line.text == "a secret plan", "the text")

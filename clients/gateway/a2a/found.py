@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from perdure.clients.gateway.a2a.messages import Answer
 from perdure.clients.gateway.a2a.tasks import TaskIds
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.past_events import past_events
-from perdure.clients.reading.live_text import TextVoid
+from perdure.clients.reading.live_text import Piece, TextVoid
 from perdure.clients.sessions.handle import Session
 from perdure.clients.turns.changes import Change
 from perdure.clients.turns.handle import Turn
@@ -230,27 +230,48 @@ async def _moments(turn: Turn[Any], ids: TaskIds) -> AsyncGenerator[Message | Dr
     The first moment is now, the others are changes of whether a person is needed. Text is that of
     the model call that runs; the artifact of the answer takes its place in the end.
     """
-    was_needed, is_live, draft = False, False, ""
+    was_needed, drafts = False, Drafts()
     async with contextlib.aclosing(turn.changes_and_text()) as changing:
         async for change in changing:
-            match change:
-                case TextVoid() if draft:
-                    draft = ""
-                    yield Draft("", goes_on=False)
-                case str() if is_live:
-                    yield Draft(change, goes_on=bool(draft))
-                    draft += change
-                case Change():
-                    is_live = change.is_new and _streams(change.state)
-                    message = None if change.event is None else tasks.said_in(ids, change.event)
-                    if change.is_new and message is not None and message.role == Role.ROLE_AGENT:
-                        if draft:  # it was no answer
-                            draft = ""
-                            yield Draft("", goes_on=False)
-                        yield message
-                    if change.event is None or change.needs_person != was_needed:
-                        yield None
-                    was_needed = change.needs_person
+            if not isinstance(change, Change):
+                for draft in drafts.hear(change):
+                    yield draft
+                continue
+            drafts.is_on = change.is_new and _streams(change.state)
+            message = None if change.event is None else tasks.said_in(ids, change.event)
+            if change.is_new and message is not None and message.role == Role.ROLE_AGENT:
+                for draft in drafts.drop():
+                    yield draft
+                yield message
+            if change.event is None or change.needs_person != was_needed:
+                yield None
+            was_needed = change.needs_person
+
+
+class Drafts:
+    """The text of a model call, which may become the answer.
+
+    Attributes:
+        is_on: Whether it is shown while it is generated.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._has_begun = False
+
+    def hear(self, piece: Piece) -> Iterator[Draft]:
+        """Yield what is shown of another piece or mark."""
+        if isinstance(piece, TextVoid):
+            yield from self.drop()
+        elif isinstance(piece, str) and self.is_on:
+            yield Draft(piece, goes_on=self._has_begun)
+            self._has_begun = True
+
+    def drop(self) -> Iterator[Draft]:
+        """Take back what is shown, as it was no answer."""
+        if self._has_begun:
+            self._has_begun = False
+            yield Draft("", goes_on=False)
 
 
 def _streams(state: TurnState) -> bool:

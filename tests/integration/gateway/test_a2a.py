@@ -31,7 +31,7 @@ from a2a.utils.errors import (
 from google.protobuf.json_format import MessageToDict, ParseDict
 from pydantic import BaseModel
 
-from perdure import Agent, limits
+from perdure import Agent, OutputGuardrail, limits
 from perdure.clients import AgentClient
 from perdure.events import Decided
 from perdure.testing import (
@@ -240,10 +240,9 @@ async def test_task_is_streamed_and_subscribed_to_from_another_process(runtime: 
         (_ASKS, "The ca"),
     ]
     drafts = [one.artifact_update for one in updates if one.HasField("artifact_update")]
-    assert [(one.artifact.parts[0].text, one.append) for one in drafts] == [
-        ("I pay.", False),  # while it was generated
-        ("", False),  # for it stood beside a call
-    ]
+    *said, dropped = [(one.artifact.parts[0].text, one.append) for one in drafts]
+    assert "".join(text for text, _ in said) == "I pay."  # while it was generated
+    assert dropped == ("", False)  # for it stood beside a call
     assert [one.task.status.state for one in again] == [_ASKS]
     assert followed[0].task.status.state == _ASKS
     assert [one.WhichOneof("payload") for one in followed[-2:]] == [
@@ -519,3 +518,20 @@ async def test_answer_is_streamed_in_pieces_that_the_whole_replaces(runtime: Run
 
     assert pieces == [("one ", False), ("two ", True), ("three", True)]
     assert whole == "one two three"
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E191", "G35")
+async def test_answer_that_is_checked_is_not_shown_before(runtime: Runtime) -> None:
+    """The check refuses it, so it is nowhere in the stream."""
+    guarded = Agent(name="desk", model="main", middleware=[OutputGuardrail(lambda _: False)])
+    async with (
+        runtime(guarded, model=ScriptedModel(says("a refused answer"))) as client,
+        served(client, a2a_agents=PUBLISHED) as http,
+    ):
+        agent = await agent_of(http, streams=True)
+        request = SendMessageRequest(message=message("go", "a2a10"))
+        updates = [str(update) async for update in agent.send_message(request)]
+
+    assert len(updates) > 1
+    assert not [update for update in updates if "refused answer" in update]

@@ -32,6 +32,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from pydantic import BaseModel
 
 from perdure import Agent, OutputGuardrail, limits
+from perdure.activities.provider import Heard
 from perdure.clients import AgentClient
 from perdure.events import Decided
 from perdure.testing import (
@@ -85,6 +86,11 @@ class Held(ScriptedModel):
         self.begun.set()
         await self.go_on.wait()
         return await super().complete(request)
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        self.begun.set()
+        await self.go_on.wait()
+        return await super().stream(request, heard)
 
 
 @contextlib.asynccontextmanager

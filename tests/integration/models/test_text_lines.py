@@ -22,6 +22,7 @@ from perdure.clients.reading.live_output import Ear, Heard
 from perdure.clients.reading.text_line import TextLine
 from perdure.live_text import lines
 from perdure.live_text.values import LiveText, TextSource
+from perdure.temporal.histories.runs import describe
 from perdure.temporal.payloads import pack, unpack
 from perdure.turn.keys import ModelKey
 from perdure.worker import AgentWorker
@@ -79,6 +80,13 @@ async def answer_to(source: TextSource, *said: bytes) -> bytes:
         return await reader.read()
 
 
+async def heartbeats(client: Client, turn_id: str) -> list[LiveText]:
+    """What the heartbeats of the calls in flight carry."""
+    running = (await describe(client, turn_id)).pending_activities
+    payloads = [one for activity in running for one in activity.heartbeat_details.payloads]
+    return [unpack(RawValue(payload), LiveText) for payload in payloads]
+
+
 def pending(key: ModelKey, text: LiveText) -> DescribeWorkflowExecutionResponse:
     """What Temporal says of a turn whose model call has sent a heartbeat."""
     activity = PendingActivityInfo(activity_id=str(key))
@@ -131,15 +139,19 @@ async def test_one_who_comes_late_hears_a_long_text_from_its_beginning(runtime: 
 async def test_without_a_way_to_the_worker_heartbeats_bring_the_text(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The heartbeats name no way, for there is none."""
     monkeypatch.setenv("PERDURE_LIVE_TEXT", "off")
-    async with speaking(runtime, "one ", "two") as (speaker, _, turn):
-        heard = list[object]()
+    async with speaking(runtime, "one ", "two") as (speaker, client, turn):
+        heard, beats = list[object](), list[LiveText]()
         async with asyncio.timeout(SECONDS):
             async for said in turn.text():
                 heard.append(said)
-                speaker.go_on()
+                if said == "one ":
+                    beats = await heartbeats(client.temporal, turn.id)
+                    speaker.go_on()
 
     assert heard == [TextBegins(1), "one ", "two"]
+    assert beats == [LiveText(text="one ")]
 
 
 @pytest.mark.accepts("E186")

@@ -262,7 +262,7 @@ def _prompt(call: ModelCall, state: TurnState, model: str) -> Prompt:
     options = state.options(state.agent)
     if call.max_output_tokens is not None:
         options = options.model_copy(update={"max_output_tokens": call.max_output_tokens})
-    if state.finishing or _demands_a_tool_of_another_agent(options.tool_choice, state):
+    if state.finishing or _is_no_demand_now(options.tool_choice, state):
         options = options.model_copy(update={"tool_choice": None})
     schema = state.output_schema(state.agent)
     messages = sent(handoffs.without_earlier_thoughts(state).messages, call.cut)
@@ -278,11 +278,21 @@ def _prompt(call: ModelCall, state: TurnState, model: str) -> Prompt:
     )
 
 
-def _demands_a_tool_of_another_agent(wish: str | None, state: TurnState) -> bool:
-    """Return whether the turn's options name a tool that its agent after a handoff lacks."""
-    if wish in (None, "auto", "required", "none") or not state.handoffs.by:
+def _is_no_demand_now(wish: str | None, state: TurnState) -> bool:
+    """Return whether a demand of the turn's options for a tool does not hold, or no longer.
+
+    They may name a tool that its agent after a handoff lacks. And a client that brings tools
+    demands one for the first answer; held to it, the model could not answer with the results.
+    """
+    if wish in (None, "auto", "none"):
         return False
-    return state.agent is not None and state.agent.tool(wish) is None
+    request = state.request
+    own = request.options.tool_choice if request and request.options else None
+    if request and request.client_tools and own is not None and state.step_count:
+        return True
+    if wish == "required" or not state.handoffs.by or state.agent is None:
+        return False
+    return state.agent.tool(wish or "") is None
 
 
 def _without_rejected_media(

@@ -82,7 +82,8 @@ class Agents:
 
         Raises:
             WebhookRefusedError: This worker sends no webhooks to a URL of the turn.
-            InvalidRequestError: The caller gives instructions, and the agent takes none.
+            InvalidRequestError: The caller gives instructions or tools, and the agent takes none,
+                or a tool of the caller has the name of one of the agent.
             UnknownAgentError: There is no agent of this name, or of a delegate's or handoff's.
             DuplicateToolError: Two of its tools have the same name.
             ToolResolverError: Its tool resolver failed.
@@ -96,7 +97,12 @@ class Agents:
         if call.handed_to is None:
             return definition
         other = call.model_copy(
-            update={"agent": call.handed_to, "handed_to": None, "instructions": None}
+            update={
+                "agent": call.handed_to,
+                "handed_to": None,
+                "instructions": None,
+                "client_tools": (),
+            }
         )
         return handoffs.taken_over(await self._defined(other), definition)
 
@@ -130,6 +136,7 @@ class Agents:
             model_retry=call.model_retry or agent.model_retry or self._model_retry,
             in_session=call.in_session,
             more_instructions=call.instructions,
+            client_tools=call.client_tools,
         )
         definition = _with_call_secret(definition).model_copy(
             update={"name": call.agent, "indexed": await self._index.is_ready(client)}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         ScheduleResult,
         ScheduleStatus,
     )
-    from perdure.clients.sessions.handle import Sent, Session
+    from perdure.clients.sessions.handle import Session
     from perdure.clients.sessions.listing import SessionEntry
     from perdure.clients.sessions.readable import (
         Conversation,
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
         SessionEvent,
         SessionStatus,
     )
+    from perdure.clients.sessions.sent import Sent
     from perdure.clients.turns.changes import Change
     from perdure.clients.turns.deliveries import WebhookDelivery
     from perdure.clients.turns.entries import TurnEntry
     from perdure.clients.turns.forks import Effect
     from perdure.clients.turns.handle import Turn
     from perdure.clients.turns.status import ChildStatus, Spent, TurnStatus, Wait
+    from perdure.values.client_tools import ClientCall
     from perdure.values.states import State
 else:
     from perdure import lazy_exports
@@ -64,7 +66,8 @@ else:
             "perdure.clients.reading.lists": ["Listing", "Page"],
             "perdure.clients.reading.live_text": ["TextBegins", "TextVoid"],
             "perdure.clients.sessions.listing": ["SessionEntry"],
-            "perdure.clients.sessions.handle": ["Sent", "Session"],
+            "perdure.clients.sessions.handle": ["Session"],
+            "perdure.clients.sessions.sent": ["Sent"],
             "perdure.clients.sessions.readable": [
                 "Conversation",
                 "MessageStatus",
@@ -81,6 +84,7 @@ else:
             "perdure.clients.turns.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
             "perdure.clients.reading.tool_progress": ["ToolProgress"],
             "perdure.clients.turns.handle": ["Turn"],
+            "perdure.values.client_tools": ["ClientCall"],
             "perdure.values.states": ["State"],
         },
     )
@@ -95,6 +99,7 @@ __all__ = [
     "CaughtUp",
     "Change",
     "ChildStatus",
+    "ClientCall",
     "Conversation",
     "Effect",
     "Entry",

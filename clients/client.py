@@ -157,6 +157,9 @@ class AgentClient(Finder, EventSender):
                 unless it is terminated. Its host has to be allowed by the workers.
             on_wait: An https URL that gets a signed webhook each time that the turn, or a delegate,
                 waits for a person, for budget or for a provider. Its host has to be allowed, too.
+            client_tools: Tools that the caller runs, for an agent with `takes_tools`: a call waits
+                in `Turn.client_calls` for `finish_call`. At most 128, of 64 KiB together. Delegates
+                and agents that the turn is handed over to do not get them.
             live: Whether `Turn.text` yields text while the model generates it. It has no other
                 effect.
             if_exists: What to do if a turn of this id exists, running or over: `attach` to it if

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from perdure.agents.tool_context import OutcomeUnknown, ToolContext
     from perdure.agents.tools import Tool, Toolbox, ToolResolver, tool
     from perdure.values.budgets import Budget
+    from perdure.values.client_tools import ClientTool
     from perdure.values.losses import CallLoss
     from perdure.values.messages import (
         AssistantMessage,
@@ -97,6 +98,7 @@ else:
             "perdure.agents.agent": ["Agent"],
             "perdure.agents.policy": ["Allow", "Deny", "ProposedCall", "RequireApproval"],
             "perdure.values.budgets": ["Budget"],
+            "perdure.values.client_tools": ["ClientTool"],
             "perdure.agents.delegates": ["Delegate"],
             "perdure.agents.handoffs": ["Handoff"],
             "perdure.agents.mcp_effects": ["MCPEffect"],
@@ -153,6 +155,7 @@ __all__ = [
     "Budget",
     "CallLoss",
     "ChildReport",
+    "ClientTool",
     "Context",
     "Delegate",
     "Deny",

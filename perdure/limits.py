@@ -92,6 +92,10 @@ More than `PAYLOAD_BYTES` of them require external storage in Temporal's client.
 """
 LABELS_BYTES = 4 * 1024
 INSTRUCTIONS_BYTES = 64 * 1024
+CLIENT_TOOLS = 128
+"""The tools of the client of a turn, ..."""
+CLIENT_TOOLS_BYTES = 64 * 1024
+"""... and their size as JSON."""
 FILTER_LABELS = 50
 """The most labels that a list is filtered by; each makes the query of Temporal's list longer."""
 HEARTBEAT_BYTES = 4 * 1024

@@ -57,6 +57,7 @@ def _not_for_sessions(request: TurnRequest) -> Iterator[str]:
     options = {
         "output or output_schema": request.output_schema is not None,
         "history": bool(request.history),
+        "client_tools": bool(request.client_tools),
         "delay": request.delay is not None,
         "deadline": request.deadline is not None,
         "requires_human_approval": request.task.requires_human_approval,

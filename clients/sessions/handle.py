@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Generic, overload
+from typing import Annotated, Any, overload
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -29,6 +29,7 @@ from perdure.base import T
 from perdure.clients.sessions.forks import until
 from perdure.clients.sessions.readable import ReadableSession
 from perdure.clients.sessions.receipts import closed_before
+from perdure.clients.sessions.sent import Sent
 from perdure.clients.turns import cancelling, updates
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.updates import packed_message
@@ -65,51 +66,13 @@ from perdure.text import one_line
 from perdure.turn.option_checks import check_options
 from perdure.turn.wire import Resume
 from perdure.values.budgets import ABudget, BudgetUpdate
+from perdure.values.client_tools import ClientTool
 from perdure.values.content import Content, MessageContent
 from perdure.values.messages import Media, Text
-from perdure.values.reports import AgentReport
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _BUSY_TRIES = 20
 _IfBusy = Annotated[IfBusy, validation.Must("'queue', 'steer', 'interrupt' or 'reject'")]
-
-
-class Sent(Generic[T]):
-    """A message that a session has accepted.
-
-    Attributes:
-        id: The id of the message.
-        disposition: What the session does with it: `started`, `queued`, `steered` or
-            `interrupting`.
-        turn_id: The id of the turn that reads it. For a message that is queued, or that waits for
-            an interrupted turn to end, that turn begins later. If a turn that is not of the session
-            has that id, the session chooses another id, and `turn()` returns its turn.
-    """
-
-    def __init__(
-        self, session: Session[Any], message_id: str, receipt: Receipt, output: Any
-    ) -> None:
-        self.id = message_id
-        self.disposition: Disposition = receipt.disposition
-        self.turn_id = receipt.turn_id
-        self._session = session
-        self._output = output
-
-    def __repr__(self) -> str:
-        return f"Sent({self.id!r}, {self.disposition}, turn_id={self.turn_id!r})"
-
-    async def turn(self) -> Turn[T]:
-        """Return the turn that reads the message, as soon as it has begun.
-
-        Raises:
-            SessionClosedError: The session was closed before, or the message was taken out of the
-                queue.
-        """
-        return (await self._session.turn_of(self.id)).typed(self._output)
-
-    async def result(self) -> AgentReport[T]:
-        """Wait for the end of that turn and return its report, as `Turn.result` does."""
-        return await (await self.turn()).result()
 
 
 class Session(ReadableSession[T]):
@@ -145,6 +108,7 @@ class Session(ReadableSession[T]):
         id: str | None = None,
         if_busy: IfBusy = "queue",
         by: str | None = None,
+        client_tools: Sequence[ClientTool] = (),
         agent: None = None,
     ) -> Sent[T]: ...
     @overload
@@ -155,6 +119,7 @@ class Session(ReadableSession[T]):
         id: str | None = None,
         if_busy: IfBusy = "queue",
         by: str | None = None,
+        client_tools: Sequence[ClientTool] = (),
         agent: str,
     ) -> Sent[Any]: ...
     @validation.arguments("the message")
@@ -165,6 +130,7 @@ class Session(ReadableSession[T]):
         id: validation.NewMessageId | None = None,
         if_busy: _IfBusy = "queue",
         by: validation.By | None = None,
+        client_tools: Sequence[ClientTool] = (),
         agent: validation.Unicode | None = None,
     ) -> Sent[Any]:
         """Send a message of the user. The first message begins the session.
@@ -184,6 +150,9 @@ class Session(ReadableSession[T]):
                 `interrupt`: the running turn is cancelled, and the next turn reads it. `reject`: it
                 is refused.
             by: The person or program that sends it: one line, at most 200 characters.
+            client_tools: Tools that the caller runs in the turn that reads the message, as for
+                `AgentClient.start`; of several messages, those of the last that has some. They do
+                not go with `steer`.
             agent: The agent that answers this message and those after it. Without it, the agent
                 that answered last: the session's own, or the agent that it handed over to. It does
                 not go with `steer`. Its answer has the type of the session only if that was given
@@ -201,7 +170,15 @@ class Session(ReadableSession[T]):
         """
         expects = self._request.agent if self._request else None
         text, parts = MessageContent.of(content)
-        said = Say(text=text, if_busy=if_busy, by=by, agent=agent, expects=expects, parts=parts)
+        said = Say(
+            text=text,
+            if_busy=if_busy,
+            by=by,
+            agent=agent,
+            expects=expects,
+            parts=parts,
+            client_tools=tuple(client_tools),
+        )
         return await self.deliver(said, id or uuid4().hex)
 
     async def deliver(self, said: Say, message_id: str) -> Sent[Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from pydantic import JsonValue
 
 from perdure.agents.agent import Agent
 from perdure.values.budgets import Budget
+from perdure.values.client_tools import ClientTool
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.options import RequestOptions
 
@@ -24,6 +25,7 @@ class ForkOptions(TypedDict, total=False):
     model_retry: ModelRetryPolicy | None
     labels: Mapping[str, str] | None
     instructions: str | None
+    client_tools: Sequence[ClientTool] | None
     options: RequestOptions | None
     output_schema: Mapping[str, JsonValue] | None
     live: bool | None
@@ -40,6 +42,7 @@ UNCHANGED = ForkOptions(
     model_retry=None,
     labels=None,
     instructions=None,
+    client_tools=None,
     options=None,
     output_schema=None,
     live=None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Unpack
 from uuid import uuid4
 
@@ -26,6 +26,7 @@ from perdure.turn.wait_values import Emit
 from perdure.turn.wire import Resume, Steer
 from perdure.values import keywords
 from perdure.values.budgets import ABudget, BudgetUpdate, Remaining
+from perdure.values.client_tools import ClientTool
 from perdure.values.content import Content, MessageContent
 from perdure.values.effects import EffectRecord
 from perdure.values.model_retry import APolicy
@@ -40,6 +41,7 @@ _FORK = {
     "model": validation.Unicode | None,
     "labels": validation.Texts | None,
     "instructions": validation.Text | None,
+    "client_tools": Sequence[ClientTool] | None,
     "options": RequestOptions | None,
     "output_schema": dict[str, JsonValue] | None,
     "live": validation.Flag | None,
@@ -293,6 +295,7 @@ class Turn(DecidableTurn[T]):
                 `<id>~1`, `<id>~2` and so on.
             labels: The labels of the new turn, in place of this turn's.
             instructions: The caller's instructions, in place of those of this turn.
+            client_tools: Tools that the caller runs, in place of those of this turn.
             options: Temperature, output limit and the like. Each option overrides the one that this
                 turn was given.
             output_schema: The JSON schema of the answer, in place of that of this turn.

@@ -31,6 +31,7 @@ from perdure.turn import ending, withheld
 from perdure.turn.facts import TurnContinued
 from perdure.turn.state import TurnState
 from perdure.values.approvals import PendingApproval
+from perdure.values.client_tools import ClientCall
 from perdure.values.effects import EffectRecord
 from perdure.values.reports import AgentReport, Step
 
@@ -376,6 +377,16 @@ class ReadableTurn(Generic[T]):
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
         return await waiting.calls_that_wait(self._client, self.id, await self._last_known())
+
+    async def client_calls(self) -> tuple[ClientCall, ...]:
+        """Return the calls of `client_tools` that wait for the caller of the turn to run them.
+
+        The result of each is sent with `AgentClient.finish_call` and its token.
+
+        Raises:
+            PerdureError: As `pending_approvals`.
+        """
+        return await waiting.calls_for_client(self._client, self.id, await self._last_known())
 
     def _report(
         self, state: TurnState, began: datetime | None, ended: datetime | None

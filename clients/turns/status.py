@@ -55,8 +55,8 @@ class Wait(Value):
 
     Attributes:
         kind: The kind of the wait: `approval` of a call, `budget`, `iterations`, `resume`,
-            `provider`, `retry`, `delay` before the turn begins, or `timer` or `event` of a call of
-            the model. The last five end by themselves, at `until`.
+            `provider`, `retry`, `delay` before the turn begins, or `timer`, `event`, `job` or
+            `client` of a call of the model. The last seven end by themselves, at `until`.
         turn_id: The turn that waits.
         reason: The reason, in words.
         since: The start of the wait; None if it is unknown.

@@ -22,9 +22,11 @@ from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.status import pending
 from perdure.temporal import access
 from perdure.temporal.histories.runs import describe_last, runs_up_to
-from perdure.turn import gates, jobs
+from perdure.turn import client_calls, gates, jobs
 from perdure.turn.approvals import already
+from perdure.turn.state import TurnState
 from perdure.values.approvals import Decision, PendingApproval, token_of
+from perdure.values.client_tools import ClientCall
 
 if TYPE_CHECKING:
     from perdure.clients.turns.readable import ReadableTurn
@@ -36,11 +38,26 @@ async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[Pe
     Raises:
         PerdureError: As `Turn.pending_approvals` does.
     """
+    state, first_run = await _state_now(client, turn_id, run_id)
+    return (*pending(state, first_run, datetime.now(UTC)), *jobs.pending(state))
+
+
+async def calls_for_client(client: Client, turn_id: str, run_id: str) -> tuple[ClientCall, ...]:
+    """Return the calls of a turn that wait for its client. `run_id` is the id of any of its runs.
+
+    Raises:
+        PerdureError: As `Turn.pending_approvals` does.
+    """
+    state, _ = await _state_now(client, turn_id, run_id)
+    return tuple(client_calls.awaited(state, turn_id))
+
+
+async def _state_now(client: Client, turn_id: str, run_id: str) -> tuple[TurnState, str]:
+    """Return the state of a turn now, and the id of its first run."""
     with access.TURN.asking(turn_id):
         description = await describe_last(client, turn_id, run_id, retry=True)
         runs = await runs_up_to(client, description)
-    state = await state_of(client, turn_id, runs[-1])
-    return (*pending(state, runs[0], datetime.now(UTC)), *jobs.pending(state))
+    return await state_of(client, turn_id, runs[-1]), runs[0]
 
 
 def full(approval: PendingApproval) -> str:

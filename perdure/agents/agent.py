@@ -66,6 +66,8 @@ class Agent(Generic[T_co]):
         instructions: The system prompt.
         takes_instructions: Whether the caller of a turn may add instructions, which are placed
             after the agent's own.
+        takes_tools: Whether the caller of a turn may bring tools that its client runs, which are
+            offered after the agent's own.
         tools: Tools or plain functions, offered in this order.
         toolboxes: Named sets of tools, and MCP servers, offered after `tools`. The tools of a
             server are listed when a turn begins.
@@ -169,6 +171,7 @@ class Agent(Generic[T_co]):
     on_child_error: OnChildError = "cancel"
     on_failure: OnFailure = "keep"
     takes_instructions: validation.Flag = False
+    takes_tools: validation.Flag = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):

@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 
 from perdure import errors, limits
 from perdure.agents.agent import Agent
+from perdure.agents.client_tools import taken_tools
 from perdure.agents.delegates import LIST_AGENTS, InheritedTool, PinnedDelegate
 from perdure.agents.delegates import NAMES as DELEGATION_TOOLS
 from perdure.agents.delegates import tools as delegation_tools
@@ -38,6 +39,7 @@ from perdure.base import Wire
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
 from perdure.values.budgets import Budget
+from perdure.values.client_tools import ClientTool
 from perdure.values.model_retry import ModelRetryPolicy, PinnedRetry, pinned
 from perdure.values.options import NO_OPTIONS, RequestOptions
 from perdure.values.prices import Price
@@ -57,8 +59,8 @@ class ToolDefinition(Wire):
     and `undone_defaults` has the arguments that calls of that tool may leave out. `wait` has what
     the turn does for a tool that waits, `asks` what may be answered for one that asks a person, and
     `job` how the result of a tool is had that comes later. These tools, the tools of delegation and
-    `hand_over` have no activity: the turn runs them itself. With `may_ask`, the server of the tool
-    may ask people something during a call.
+    `hand_over` have no activity: the turn runs them itself, or its client does. With `may_ask`, the
+    server of the tool may ask people something during a call.
     """
 
     name: str
@@ -236,6 +238,7 @@ def define(
     model_retry: ModelRetryPolicy | None = None,
     in_session: bool = False,
     more_instructions: str | None = None,
+    client_tools: Sequence[ClientTool] = (),
 ) -> AgentDefinition:
     """Return the definition of `agent` with its models resolved and priced.
 
@@ -246,10 +249,11 @@ def define(
     looked up with its resolver. `inherited` are the tools of the turns above it; the agent's own
     tools come first, and override inherited tools of the same name. `model_retry` is the policy of
     the turn, instead of the agent's own. `in_session` tells whether the turn belongs to a session,
-    which some tools need. `more_instructions` are those of the caller.
+    which some tools need. `more_instructions` and `client_tools` are those of the caller.
 
     Raises:
-        InvalidRequestError: The caller gives instructions, and the agent takes none.
+        InvalidRequestError: The caller gives instructions or tools, and the agent takes none, or a
+            tool has the name of another one.
         DuplicateToolError: Two tools have the same name.
         ToolResolverError: The resolver failed.
         ConfigurationError: The signature of a tool cannot be described.
@@ -265,6 +269,8 @@ def define(
         *_handing_over(agent, handoffs, allowed),
         *_inherited(inherited, activity_of, allowed, {tool.name for tool in own_tools}),
     )
+    more = taken_tools(agent, client_tools, {tool.name for tool in tools}, allowed)
+    tools = (*tools, *map(_of_client, more))
     skills = [item for item in agent.skills if isinstance(item, Skill)]
     return AgentDefinition(
         name=agent.name,
@@ -325,6 +331,13 @@ def _with_more(agent: Agent[Any], own: str, more: str | None) -> str:
             " task, or declare it with takes_instructions=True"
         )
     return "\n\n".join(filter(None, (own, f"{_OF_THE_CALLER}\n{more}")))
+
+
+def _of_client(tool: ClientTool) -> ToolDefinition:
+    """Return the definition of a tool that the client runs."""
+    job = PinnedJob(longest_s=limits.LONGEST_JOB.total_seconds(), by_client=True)
+    made = _of_the_turn(tool.name, tool.description, tool.parameters)
+    return made.model_copy(update={"is_idempotent": False, "job": job})
 
 
 def define_undo(agent: Agent[Any], tool: Tool, undo: Tool, activity: str) -> AgentDefinition:

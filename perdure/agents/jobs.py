@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import not_
 from typing import Any, TypedDict
+
+from pydantic import Field
 
 from perdure import errors, limits, validation
 from perdure.base import Wire
@@ -58,6 +61,7 @@ class PinnedJob(Wire):
         poll_timeout_s: The time limit of a poll.
         can_cancel: Whether another tool cancels a job; it takes at most `cancel_timeout_s` seconds.
         cancel_timeout_s: The time limit of that tool.
+        by_client: Whether the client of the turn runs the tool. There is no activity then.
     """
 
     activity: str = ""
@@ -67,6 +71,7 @@ class PinnedJob(Wire):
     poll_timeout_s: float = 0
     can_cancel: bool = False
     cancel_timeout_s: float = 0
+    by_client: bool = Field(default=False, exclude_if=not_)
 
 
 def check(tool: str, options: JobOptions, *, is_local: bool) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from perdure.session.wire import IfBusy, Reminder, SessionRequest, SessionSnapshot, TurnPart
 from perdure.values.budgets import Budget
+from perdure.values.client_tools import ClientTool
 from perdure.values.messages import UserParts
 
 __all__ = [
@@ -51,7 +52,8 @@ class MessageSent:
     """A message to the session was accepted.
 
     `text` has the kind and size of each image and file in its place. `parts` are its texts, images
-    and files in order; empty for text alone.
+    and files in order; empty for text alone. The client runs `client_tools` in the turn that reads
+    it.
     """
 
     id: str
@@ -60,6 +62,7 @@ class MessageSent:
     by: str | None = None
     agent: str | None = None
     parts: UserParts = ()
+    client_tools: tuple[ClientTool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ from perdure.turn.ledger import Ledger
 from perdure.turn.media import without_oldest
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import DIMENSIONS, NOTHING, Budget, Spending
+from perdure.values.client_tools import tools_size
 from perdure.values.content import MEDIA_ELSEWHERE, parts_size
 from perdure.values.effects import EffectRecord, latest, within
 from perdure.values.messages import Message, canonical
@@ -158,6 +159,8 @@ class SessionState:
         waiting = (*self.queue, *self.given[1:])
         bytes_ = text + sum(_size(queued.text) for queued in waiting)
         with_parts = bytes_ + parts + sum(parts_size(queued.parts) for queued in waiting)
+        with_parts += tools_size(message.client_tools)
+        with_parts += sum(tools_size(queued.client_tools) for queued in waiting)
         is_full = len(waiting) >= limits.UNREAD_MESSAGES or bytes_ > limits.UNREAD_BYTES
         if is_full or with_parts > most_bytes:
             raise errors.SessionBusyError(
@@ -186,6 +189,7 @@ class SessionState:
             origin=carry.after_session(session_id, run_id, self.messages),
             effects=within(self.effects, limits.SUMMARY_BYTES // 4),
             effect_scopes=EffectScopes(session=self.effect_scope or session_id),
+            client_tools=next((m.client_tools for m in reversed(self.queue) if m.client_tools), ()),
         )
 
     @property
@@ -309,8 +313,10 @@ def _of_message(
     state: SessionState, fact: MessageSent | MessageSteered | SteeringFailed | MessageUnqueued
 ) -> SessionState:
     match fact:
-        case MessageSent(message_id, text, if_busy, by, agent, parts):
-            queued = Queued(id=message_id, text=text, by=by, agent=agent, parts=parts)
+        case MessageSent(message_id, text, if_busy, by, agent, parts, tools):
+            queued = Queued(
+                id=message_id, text=text, by=by, agent=agent, parts=parts, client_tools=tools
+            )
             is_next = if_busy == "interrupt" or state.is_interrupted or state.is_over
             return replace(
                 state,

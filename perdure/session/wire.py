@@ -12,8 +12,11 @@ from pydantic import Field
 
 from perdure import limits
 from perdure.base import Wire
+from perdure.errors import InvalidRequestError
 from perdure.turn.ledger import Ledger
+from perdure.turn.option_checks import check_client_tools
 from perdure.values.budgets import Spending
+from perdure.values.client_tools import ClientTool
 from perdure.values.effects import EffectRecord
 from perdure.values.messages import Message, UserMessage, UserParts
 from perdure.values.moments import in_words
@@ -56,7 +59,8 @@ class Say(Wire):
     `agent` answers it, and the messages after it; None for the agent that answered last. `expects`
     is the agent that the sender thinks the session was begun with; None for any. `parts` are the
     texts, images and files of a message that is not only text; `text` is then empty, so that a
-    worker of an earlier release refuses the message.
+    worker of an earlier release refuses the message. The client runs `client_tools` in the turn
+    that reads the message.
     """
 
     text: str
@@ -65,6 +69,22 @@ class Say(Wire):
     agent: str | None = None
     expects: str | None = None
     parts: UserParts = ()
+    client_tools: tuple[ClientTool, ...] = Field(default=(), exclude_if=not_)
+
+    def check(self) -> None:
+        """Refuse what does not go with a message.
+
+        Raises:
+            InvalidRequestError: It is steered, with an agent or tools of its own; or the tools are
+                not valid.
+            TooLargeError: The tools are too many, or too large.
+        """
+        its_own = "an agent" if self.agent is not None else "tools" if self.client_tools else ""
+        if its_own and self.if_busy == "steer":
+            raise InvalidRequestError(
+                f"a message with {its_own} of its own cannot be steered into a running turn"
+            )
+        check_client_tools(self.client_tools)
 
 
 class Receipt(Wire):
@@ -78,7 +98,8 @@ class Queued(Wire):
     """A message that no turn has read yet.
 
     `text` has the kind and size of each image and file in its place. `parts` are the texts, images
-    and files of a message that is not only text; a status and the answer to a close leave them out.
+    and files of a message that is not only text; a status and the answer to a close leave them out,
+    and the `client_tools` that it brings.
     """
 
     id: str
@@ -86,6 +107,7 @@ class Queued(Wire):
     by: str | None = None
     agent: str | None = None
     parts: UserParts = Field(default=(), exclude_if=not_)
+    client_tools: tuple[ClientTool, ...] = Field(default=(), exclude_if=not_)
 
     @property
     def message(self) -> UserMessage:
@@ -94,8 +116,8 @@ class Queued(Wire):
 
     @property
     def brief(self) -> Queued:
-        """The same without `parts`, to print."""
-        return self.model_copy(update={"parts": ()}) if self.parts else self
+        """The same without `parts` and `client_tools`, to print."""
+        return self.model_copy(update={"parts": (), "client_tools": ()})
 
 
 class Unqueue(Wire):

@@ -100,7 +100,7 @@ def fields_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if "output" in arguments and schema is None:
         fields["output_schema"] = output_type.schema_of(output)
     return {
-        name: _listed(value) if name in ("history", "allowed_tools") else value
+        name: _listed(value) if name in ("history", "allowed_tools", "client_tools") else value
         for name, value in fields.items()
     }
 
@@ -118,7 +118,8 @@ def fork_of(
         TooLargeError: The message to the fork, or the labels, are too large.
         InvalidRequestError: A field is not valid.
     """
-    fields = {name: value for name, value in changes.items() if value is not None}
+    given = {name: value for name, value in changes.items() if value is not None}
+    fields = {name: _listed(v) if name == "client_tools" else v for name, v in given.items()}
     urls = {"on_done": None, "on_wait": None}
     fields = {**urls, **fields}  # who waits for the other turn did not ask for this one
     budget = fields.get("budget")

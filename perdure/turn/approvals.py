@@ -274,6 +274,8 @@ def _asked(agent: AgentDefinition, task: Task, call: ToolCall) -> Gate:
     if tool.asks is not None:
         _, expires = questions.read(tool.asks, call.arguments)
         return Gate(status="asked", expires=expires, asks=True)
+    if tool.job is not None and tool.job.by_client:
+        return OPEN  # the client runs it, so it has the last word itself
     rule: Approval = (
         "changes" if task.requires_human_approval and agent.approval == "marked" else agent.approval
     )

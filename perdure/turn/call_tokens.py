@@ -21,6 +21,14 @@ _PREFIX = "call_"
 
 
 @dataclass(frozen=True, slots=True)
+class TurnRun:
+    """The turn whose calls have tokens: its id, and the end of the id of its first run."""
+
+    turn_id: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallToken:
     """A token, as it was read.
 

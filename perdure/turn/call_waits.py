@@ -22,11 +22,13 @@ from perdure.base import replace
 from perdure.errors import InvalidRequestError, TooLargeError
 from perdure.text import clean, clip, head, one_line, size
 from perdure.turn import event_keys, jobs, steps
+from perdure.turn.call_tokens import TurnRun
+from perdure.turn.facts import WaitBegan
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.open_step import OpenCall
 from perdure.turn.state import TurnState
 from perdure.turn.wait_values import CallWait, TurnEvent, Woken
-from perdure.turn.waiting import EVENT, JOB, TIMER, Waiting
+from perdure.turn.waiting import CLIENT, EVENT, JOB, TIMER, Waiting
 from perdure.values.budgets import Spending
 from perdure.values.messages import ToolCall, ToolOutcome
 from perdure.values.moments import in_words, period_in_words
@@ -90,33 +92,37 @@ def waiting_jobs(state: TurnState) -> dict[PollPlace, CallWait]:
     }
 
 
-def shown(waits: Sequence[CallWait]) -> Waiting | None:
-    """Return the wait that people see: the first to end, which names the others."""
+def shown(waits: Sequence[CallWait], *, is_alone: bool = False) -> Waiting | None:
+    """Return the wait that people see: the first to end, which names the others.
+
+    With `is_alone`, nothing runs beside the waits: those for the client go before others then.
+    """
     if not waits:
         return None
-    first = min(waits, key=lambda wait: wait.until)
+    of_client = [wait for wait in waits if wait.is_of_client] if is_alone else []
+    first = min(of_client or waits, key=lambda wait: wait.until)
     others = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
-    kind = JOB if first.is_job else EVENT if first.event else TIMER
+    kind = CLIENT if of_client else JOB if first.is_job else EVENT if first.event else TIMER
     note = one_line(first.note, limits.NOTE_CHARACTERS) + others
     event = f"{first.event} of {first.event_key}" if first.event_key else first.event
     reason = f"{one_line(event, limits.NOTE_CHARACTERS)}: {note}" if first.event else note
     return Waiting(kind, reason, since=first.since, until=first.until)
 
 
-def began(state: TurnState, waits: Sequence[CallWait]) -> TurnState:
+def began(state: TurnState, fact: WaitBegan) -> TurnState:
     """Return the state after calls began to wait.
 
     Each is charged once, as a tool call; one that has a job was charged when it ran.
     """
-    for wait in waits:
+    for wait in fact.calls:
         key = _key_of(wait.key)
         if key is None or not steps.is_open(state, key):
             continue
         open_call = state.open_step.at(key.call)
         state = state if open_call.is_begun else _charged(state)
-        step = state.open_step.with_call(key.call, replace(open_call, wait=wait))
-        state = replace(state, open_step=step)
-    return replace(state, waiting=shown(open_waits(state)))
+        open_call = jobs.given_to_client(replace(open_call, wait=wait))
+        state = replace(state, open_step=state.open_step.with_call(key.call, open_call))
+    return replace(state, waiting=shown(open_waits(state), is_alone=fact.kind == CLIENT))
 
 
 def woken(state: TurnState, ends: Sequence[Woken]) -> TurnState:
@@ -126,7 +132,8 @@ def woken(state: TurnState, ends: Sequence[Woken]) -> TurnState:
         if key is not None and steps.is_open(state, key):
             state = _ended(state, key, end)
     state = event_keys.without(state, ends)
-    return replace(state, waiting=shown(open_waits(state)))
+    is_alone = state.waiting is not None and state.waiting.kind == CLIENT
+    return replace(state, waiting=shown(open_waits(state), is_alone=is_alone))
 
 
 def _ended(state: TurnState, key: ToolKey, end: Woken) -> TurnState:
@@ -191,16 +198,18 @@ def beginning(
     keys: Sequence[ToolKey],
     now: datetime,
     time_left: timedelta | None,
+    run: TurnRun,
 ) -> Beginning:
     """Return what becomes of calls that are to wait now.
 
-    `time_left` is the time that the turn has for its calls; None without a limit.
+    `time_left` is the time that the turn has for its calls; None without a limit. `run` is what the
+    tokens of calls are made with.
     """
     waits: list[CallWait] = []
     ended: list[Woken] = []
     for key in keys:
         try:
-            wait = _wait_of(state, agent, key, now, time_left)
+            wait = _wait_of(state, agent, key, now, time_left, run)
         except ValueError as error:
             ended.append(Woken(key=str(key), by="refused", reason=clip(str(error), 500)))
             continue
@@ -217,6 +226,7 @@ def _wait_of(
     key: ToolKey,
     now: datetime,
     time_left: timedelta | None,
+    run: TurnRun,
 ) -> CallWait:
     """Return the wait that begins now.
 
@@ -226,7 +236,8 @@ def _wait_of(
     open_call = state.open_step.at(key.call)
     job = jobs.pinned_job(state, open_call)
     if job is not None:
-        return jobs.wait_of(open_call, job, key, now)
+        wait = jobs.wait_of(open_call, job, key, now)
+        return jobs.for_client(wait, agent, open_call, key, run) if job.by_client else wait
     pinned = pinned_wait(agent, open_call.edited)
     assert pinned is not None
     return _planned(pinned, key, open_call.edited, now, time_left)

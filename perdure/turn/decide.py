@@ -11,7 +11,16 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.base import replace
 from perdure.errors import PerdureError
 from perdure.text import counted
-from perdure.turn import delegation_plan, guards, handoffs, leases, outages, reservations, undo
+from perdure.turn import (
+    at_once,
+    delegation_plan,
+    guards,
+    handoffs,
+    leases,
+    outages,
+    reservations,
+    undo,
+)
 from perdure.turn.approvals import Asked
 from perdure.turn.calls import asks_again, reads_on, ready_for, runs_tools
 from perdure.turn.delegation_plan import Errand
@@ -395,43 +404,25 @@ def _act(
     """Return the move that makes a call for the first time, or again."""
     key = ToolKey(state.step_count + 1, position, _attempt(state, position))
     tool = agent.tool(open_call.call.name)
-    return (Wait if tool and tool.wait else Act)(key, open_call.edited)
+    waits = tool is not None and (tool.wait or at_once.is_of_client(tool))
+    return (Wait if waits else Act)(key, open_call.edited)
 
 
 def moves_at_once(state: TurnState, agent: AgentDefinition) -> tuple[CallMove, ...]:
-    """Return the moves of the open calls of the step.
+    """Return the moves of the open calls of the step that are made at once.
 
     Their number is at most the number of tool calls left in the budget, and at least one, besides
     the calls that wait already. Calls of a tool with effect keys are made one after the other: the
     second may have the effect of the first.
     """
-    waits = [item for item in state.open_step.unfinished if item[1].is_begun]
-    others = [item for item in state.open_step.unfinished if not item[1].is_begun]
-    others, calls_left = _apart(agent, others, waits), state.accounts.ledger.remaining("tool_calls")
+    calls: at_once.Calls = state.open_step.unfinished
+    calls = calls if agent.parallel_tools else at_once.first(agent, calls)
+    waits = [item for item in calls if item[1].is_begun]
+    others = at_once.apart(agent, [item for item in calls if not item[1].is_begun], waits)
+    calls_left = state.accounts.ledger.remaining("tool_calls")
     if calls_left is not None:
         others = others[: max(int(calls_left), 0 if waits else 1)]
     return _acts(state, agent, [*waits, *others])
-
-
-def _apart(
-    agent: AgentDefinition,
-    calls: Sequence[tuple[int, OpenCall]],
-    waits: Sequence[tuple[int, OpenCall]],
-) -> list[tuple[int, OpenCall]]:
-    """Return the calls that may be made at once: of those with effect keys, one of each tool.
-
-    None is made while a job of its tool runs, whose call is one of `waits`.
-    """
-    apart: list[tuple[int, OpenCall]] = []
-    named = {open_call.call.name for _, open_call in waits}
-    for position, open_call in calls:
-        tool = agent.tool(open_call.call.name)
-        if tool is not None and tool.effect is not None and tool.effect.has_key:
-            if tool.name in named:
-                continue
-            named.add(tool.name)
-        apart.append((position, open_call))
-    return apart
 
 
 def _may_finish(situation: Situation) -> bool:

@@ -340,8 +340,8 @@ class WaitBegan:
     A wait of the kind `provider` lasts `until` that moment, for attempt number `attempt`; the first
     attempt failed at `since`. There is one such fact for each pause. With `limit`, the provider's
     limit is used up until then, and the wait does not count towards the time of the turn. A wait of
-    the kind `delay` lasts `until` the turn begins. A wait of the kind `timer`, `event` or `job` is
-    that of `calls`, which have begun to wait.
+    the kind `delay` lasts `until` the turn begins. A wait of the kind `timer`, `event`, `job` or
+    `client` is that of `calls`, which have begun to wait.
     """
 
     kind: str

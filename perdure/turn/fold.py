@@ -157,8 +157,8 @@ def _of_the_turn(
             return _continued(state, continuation)
         case Decided() | BudgetAdded() | Resumed() | Said() | Emitted() | CallFinished():
             return _of_a_caller(state, fact)
-        case WaitBegan(calls=(_, *_) as begun):
-            return call_waits.began(state, begun)
+        case WaitBegan(calls=(_, *_)):
+            return call_waits.began(state, fact)
         case WaitBegan():
             return replace(
                 state,

@@ -40,6 +40,8 @@ class CallJob(Wire):
     def in_words(self) -> str:
         """What is known of a job without a result."""
         stopped = f"; {self.stopped}" if self.stopped else ""
+        if not self.handle:
+            return "the client has not sent a result"
         return f"the job {head(self.handle, 200)!r} has no result yet{stopped}"
 
     @property

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from perdure import errors, limits, validation
+from perdure.agents.definitions import AgentDefinition
 from perdure.agents.jobs import PinnedJob
 from perdure.base import replace
 from perdure.errors import TooLargeError
 from perdure.text import head, one_line, size
 from perdure.turn import call_tokens, effects, inquiries, steps
 from perdure.turn.approvals import digest_of
-from perdure.turn.call_tokens import CallToken
+from perdure.turn.call_tokens import CallToken, TurnRun
 from perdure.turn.facts import CallFinished, JobStopped, Polled, ToolLost, ToolReturned
 from perdure.turn.job_values import CallJob, FinishCall
 from perdure.turn.keys import ToolKey
@@ -93,7 +94,8 @@ def _with_job(state: TurnState, key: ToolKey, **changes: object) -> TurnState:
 def wait_of(open_call: OpenCall, pinned: PinnedJob, key: ToolKey, now: datetime) -> CallWait:
     """Return the wait of a call that begins now."""
     handle = open_call.job.handle if open_call.job else ""
-    note = f"{open_call.call.name}: {handle}" if handle else open_call.call.name
+    what = "to be run by the client" if pinned.by_client else handle
+    note = f"{open_call.call.name}: {what}" if what else open_call.call.name
     until = now + timedelta(seconds=pinned.longest_s)
     return CallWait(
         key=str(key),
@@ -102,6 +104,24 @@ def wait_of(open_call: OpenCall, pinned: PinnedJob, key: ToolKey, now: datetime)
         until=until,
         is_job=True,
     )
+
+
+def for_client(
+    wait: CallWait, agent: AgentDefinition, open_call: OpenCall, key: ToolKey, run: TurnRun
+) -> CallWait:
+    """Return the wait of a call that the client runs, with what is recorded of its token."""
+    digest = call_tokens.digest_of(open_call.edited, run.run)
+    place = ToolKey(key.step, key.call)
+    token = call_tokens.make(agent.call_secret, run.turn_id, place, digest)
+    return wait.model_copy(update={"digest": digest, "proof": call_tokens.proof_of(token)})
+
+
+def given_to_client(open_call: OpenCall) -> OpenCall:
+    """Return a call that waits, with its job if the client runs it."""
+    wait = open_call.wait
+    if wait is None or not wait.is_of_client or open_call.job is not None:
+        return open_call
+    return replace(open_call, job=CallJob(begun=ToolOutput(content="", proof=wait.proof)))
 
 
 def pending(state: TurnState) -> Iterator[PendingApproval]:

@@ -64,6 +64,10 @@ _LOSS = {
 _JOB_LOST = (
     "its job {handle!r} has no result after {limit}{stopped}; whether it took effect is unknown"
 )
+_CLIENT_LOST = (
+    "the client, which runs it, has sent no result within {limit}; whether it took effect is"
+    " unknown"
+)
 
 
 def append(state: TurnState, message: Message) -> TurnState:
@@ -238,7 +242,8 @@ def loss_told(state: TurnState, fact: ToolLost) -> str:
     if job is not None and job.begun is not None and tool is not None and tool.job is not None:
         longest = period_in_words(timedelta(seconds=tool.job.longest_s))
         stopped = f", so {job.stopped}" if job.stopped else ""
-        reason = _JOB_LOST.format(handle=head(job.handle, 200), limit=longest, stopped=stopped)
+        lost = _CLIENT_LOST if tool.job.by_client else _JOB_LOST
+        reason = lost.format(handle=head(job.handle, 200), limit=longest, stopped=stopped)
     else:
         reason = _LOSS[fact.loss].format(limit=limit, after=fact.how.after)
     text = f"{call.name}: {reason}" + (f": {fact.message}" if fact.message else "")

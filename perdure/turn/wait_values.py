@@ -24,6 +24,8 @@ class CallWait(Wire):
         event: The name of the event that it waits for; empty for a wait for the time alone.
         event_key: The key of the event, without a tenant; empty for an event of the turn alone.
         is_job: Whether it waits for the result of a job, which its tool has started.
+        digest: The digest of the call in its token, if it waits for the client of the turn.
+        proof: The digest of that token.
     """
 
     key: str
@@ -33,6 +35,13 @@ class CallWait(Wire):
     event: str = ""
     event_key: str = ""
     is_job: bool = False
+    digest: str = Field(default="", exclude_if=not_)
+    proof: str = Field(default="", exclude_if=not_)
+
+    @property
+    def is_of_client(self) -> bool:
+        """Whether it waits for the client of the turn."""
+        return bool(self.digest)
 
 
 class Woken(Wire):

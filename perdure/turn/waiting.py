@@ -14,6 +14,7 @@ _OF_CALLS = {
     "timer": "waits",
     "event": "waits for an event,",
     "job": "waits for the result of a job,",
+    "client": "waits for its client to run a tool,",
 }
 """The kinds of waits of calls, in words before `until`."""
 
@@ -22,6 +23,7 @@ DELAY = "delay"
 TIMER = "timer"
 EVENT = "event"
 JOB = "job"
+CLIENT = "client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Waiting:
     `iterations`: a person has to raise that limit. `approval`: a person has to decide about the
     `pending` calls. `resume`: the agent's limit for retrying the model is reached. `timer` and
     `event`: calls of the model wait, the first of them `until` that moment; other calls may run.
-    `job`: likewise, for the result of a job that a tool has started.
+    `job`: likewise, for the result of a job that a tool has started. `client`: for the client of
+    the turn to run its tools, while nothing else runs.
     """
 
     kind: str

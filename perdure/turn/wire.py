@@ -21,10 +21,11 @@ from perdure.errors import ErrorInfo
 from perdure.text import size
 from perdure.turn.context_window import NO_CUT, Cut
 from perdure.turn.effect_values import EffectScopes, KnownEffect, Undo
-from perdure.turn.option_checks import check_options
+from perdure.turn.option_checks import check_client_tools, check_options
 from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Remaining, Spending
+from perdure.values.client_tools import ClientTool
 from perdure.values.effects import EffectRecord, EffectStatus
 from perdure.values.inquiries import GivenAnswers, Inquiry
 from perdure.values.losses import CallLoss
@@ -42,7 +43,7 @@ _DIGITS = 16
 """
 _CONTENT = (
     *("agent", "task", "context", "history", "allowed_tools", "model", "lineage"),
-    *("origin", "said", "session", "schedule", "handed_to", "undo", "instructions"),
+    *("origin", "said", "session", "schedule", "handed_to", "undo", "instructions", "client_tools"),
 )
 """The fields of a request that are part of its digest, in this order."""
 
@@ -89,20 +90,19 @@ class Origin(Wire):
 class TurnRequest(StoredOptions, Wire):
     """The input of a turn.
 
-    From other languages and the Temporal CLI: `{"agent": "researcher", "task": "…"}`.
-
-    `model` is the model to ask, and overrides the agent's own. `lineage` is set by a turn that
-    delegates. `live` streams the text of the model while it is generated. A fork begins with the
-    messages of its `origin`, which include the task and the context. `said` has messages of the
-    user that the model reads with its first call, after the task. `session` is the id of the
-    session that the turn belongs to: the budget is then a limit besides that of the agent.
-    `schedule` is set by a schedule that starts turns; with a `session`, it sends messages to that
-    instead. The turn begins after `delay`, and ends at its `deadline` at the latest; either is a
-    date, or a time after the start. The rules of `agent` hold; `handed_to` is the agent that has
-    the turn at its start instead, because a turn before it was handed over: `model` is then for
-    that one. `effects` has what is known of effects before the turn, and `effect_scopes` where
-    calls with the same meaning are one effect, if that is more than the turn. With `undo`, the turn
-    asks no model: it takes back the effect of a call of another turn.
+    From other languages and the Temporal CLI: `{"agent": "researcher", "task": "…"}`. `model` is
+    the model to ask, and overrides the agent's own. `lineage` is set by a turn that delegates.
+    `live` streams the text of the model while it is generated. A fork begins with the messages of
+    its `origin`, which include the task and the context. `said` has messages of the user that the
+    model reads with its first call, after the task. `session` is the id of the session that the
+    turn belongs to: the budget is then a limit besides that of the agent. `schedule` is set by a
+    schedule that starts turns; with a `session`, it sends messages to that instead. The turn begins
+    after `delay`, and ends at its `deadline` at the latest; either is a date, or a time after the
+    start. The rules of `agent` hold; `handed_to` is the agent that has the turn at its start
+    instead, because a turn before it was handed over: `model` is then for that one. `effects` has
+    what is known of effects before the turn, and `effect_scopes` where calls with the same meaning
+    are one effect, if that is more than the turn. With `undo`, the turn asks no model: it takes
+    back the effect of a call of another turn. The client runs `client_tools`.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -122,6 +122,7 @@ class TurnRequest(StoredOptions, Wire):
     effects: tuple[EffectRecord, ...] = ()
     effect_scopes: EffectScopes = EffectScopes()
     undo: Undo | None = None
+    client_tools: tuple[ClientTool, ...] = Field(default=(), exclude_if=not_)
 
     @field_validator("task", mode="before")
     @classmethod
@@ -183,6 +184,7 @@ class TurnRequest(StoredOptions, Wire):
                     context={"bytes": bytes_, "limit": limit},
                 )
         check_options(self)
+        check_client_tools(self.client_tools)
 
     def check_moments(self, start: datetime) -> None:
         """Refuse a delay or a deadline that makes no sense for a turn that is started at `start`.
@@ -255,7 +257,8 @@ class AgentCall(Wire):
     turn, for every agent that it is handed over to. `inherited` has the tools inherited
     from the turns above. `on_done` and `on_wait` are the URLs of the turn's webhooks, which the
     worker may refuse. With `handed_to`, that agent is resolved, with the rules of `agent`. With
-    `undoes`, the agent has one tool, that which takes calls of this tool back.
+    `undoes`, the agent has one tool, that which takes calls of this tool back. `client_tools` are
+    those that the client runs, which only an agent with `takes_tools` takes.
     """
 
     agent: str
@@ -270,6 +273,7 @@ class AgentCall(Wire):
     undoes: str = Field(default="", exclude_if=not_)
     in_session: bool = Field(default=False, exclude_if=not_)
     instructions: str | None = Field(default=None, exclude_if=not_)
+    client_tools: tuple[ClientTool, ...] = Field(default=(), exclude_if=not_)
 
 
 class ModelCall(Wire):

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypedDict
 from pydantic import BaseModel, JsonValue
 
 from perdure.values.budgets import Budget, Iterations
+from perdure.values.client_tools import ClientTool
 from perdure.values.messages import Message
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import Moment
@@ -48,6 +49,7 @@ class TurnOptions(SharedOptions, total=False):
     history: Sequence[Message]
     delay: Moment | None
     deadline: Moment | None
+    client_tools: Sequence[ClientTool]
 
 
 class OptionMark(Enum):

@@ -79,6 +79,7 @@ ACCEPTED: list[dict[str, Any]] = [
         },
         "allowed_tools": ["add"],
         "instructions": "Be brief.",
+        "client_tools": [{"name": "locate", "description": "Find the user."}],
         "output_schema": {"type": "object", "properties": {"n": {"type": "integer"}}},
         "model": "openai:gpt-5-mini",
         "live": True,

@@ -156,6 +156,7 @@ def test_rules_that_an_agent_declares_are_pinned() -> None:
         "description",
         "instructions",
         "takes_instructions",
+        "takes_tools",
         "toolboxes",
         "resolver",
         "output",

@@ -62,14 +62,14 @@ BUDGET = {"usd", "time", "tokens", "model_calls", "tool_calls"}
 SESSION_BUDGET = BUDGET - {"time"}
 
 URLS = {"on_done", "on_wait"}
-OF_PROGRAMS = {"options", "output_schema", "instructions"}
+OF_PROGRAMS = {"options", "output_schema", "instructions", "client_tools"}
 NOT_ON_COMMAND_LINE = {"context", "history", "allowed_tools", *OF_PROGRAMS}
 MISSING: dict[str, set[str]] = {
-    "HTTP: turns": set(),
-    "HTTP: sessions": {"context", "history", "delay", "deadline"},
-    "HTTP: batches": {"history", "delay", "deadline"},
-    "HTTP: new schedules": {"history", "delay", "deadline"},
-    "HTTP: changed schedules": {"history", "delay", "deadline"},
+    "HTTP: turns": {"client_tools"},
+    "HTTP: sessions": {"context", "history", "delay", "deadline", "client_tools"},
+    "HTTP: batches": {"history", "delay", "deadline", "client_tools"},
+    "HTTP: new schedules": {"history", "delay", "deadline", "client_tools"},
+    "HTTP: changed schedules": {"history", "delay", "deadline", "client_tools"},
     "run": NOT_ON_COMMAND_LINE,
     "batch run": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
     "schedule create": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},

@@ -356,10 +356,7 @@ class AgentSession:
             check_message({"id": message.id, "text": message.text, "by": message.by}, message.parts)
             wish = unpack(payload, Say)
             self._check_agent(wish.expects)
-            if wish.agent is not None and wish.if_busy == "steer":
-                raise errors.InvalidRequestError(
-                    "a message with an agent of its own cannot be steered into a running turn"
-                )
+            wish.check()
             self._state.check_room(message, storage.most_unread_bytes())
             if self._state.is_spent:
                 raise errors.TurnBudgetExceededError(

@@ -16,11 +16,13 @@ from temporalio import workflow
 from perdure.agents.definitions import AgentDefinition
 from perdure.text import one_line
 from perdure.turn import call_waits, steps
+from perdure.turn.call_tokens import TurnRun
 from perdure.turn.call_waits import PollPlace
 from perdure.turn.decide import CallMove, Wait
 from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.keys import ToolKey
 from perdure.turn.wait_values import CallWait, Woken
+from perdure.turn.waiting import CLIENT
 from perdure.workflows.turn import event_waits, log_events, visibility
 from perdure.workflows.turn.jobs import Jobs
 from perdure.workflows.turn.middleware import Pipeline
@@ -59,14 +61,16 @@ class CallWaits:
         state = self._board.state
         goes_on = call_waits.open_waits(state)
         is_hidden = bool(goes_on) and (state.waiting is None or not state.waiting.is_of_calls)
-        if beginning.waits or is_hidden:
+        if beginning.waits or is_hidden or self._is_for_client(goes_on):
             self._begin((*goes_on, *beginning.waits))
 
     def _beginning(self, keys: Sequence[ToolKey], agent: AgentDefinition) -> call_waits.Beginning:
         """Return what becomes of those of the calls that do not wait yet."""
         state = self._board.state
         new = [key for key in keys if state.open_step.at(key.call).wait is None]
-        return call_waits.beginning(state, agent, new, workflow.now(), self._time_left)
+        info = workflow.info()
+        run = TurnRun(info.workflow_id, info.first_execution_run_id[-8:])
+        return call_waits.beginning(state, agent, new, workflow.now(), self._time_left, run)
 
     @property
     def _time_left(self) -> timedelta | None:
@@ -77,7 +81,7 @@ class CallWaits:
         return min(times, default=None)
 
     def _begin(self, waits: Sequence[CallWait]) -> None:
-        shown = call_waits.shown(waits)
+        shown = call_waits.shown(waits, is_alone=not self._running)
         assert shown is not None
         log_events.wait_began(self._board.state, shown.kind)
         fact = WaitBegan(
@@ -98,6 +102,14 @@ class CallWaits:
             yield
         finally:
             self._running -= 1
+            if self._is_for_client(call_waits.open_waits(self._board.state)):
+                self._begin(call_waits.open_waits(self._board.state))
+
+    def _is_for_client(self, waits: Sequence[CallWait]) -> bool:
+        """Return whether the turn waits for its client alone now, and does not show it yet."""
+        waiting = self._board.state.waiting
+        is_shown = waiting is not None and waiting.kind == CLIENT
+        return not self._running and not is_shown and any(wait.is_of_client for wait in waits)
 
     def _is_held_up(self, wait: CallWait) -> bool:
         """Return whether the turn has to go on without the end of the waits.

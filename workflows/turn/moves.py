@@ -102,16 +102,8 @@ class Moves:
         match move:
             case Ask():
                 await self._ask(move, agent)
-            case Act() | Verify() | StartDelegates() | Wait() if agent.parallel_tools:
-                moves = moves_at_once(self._board.state, agent)
-                self._check_batch(moves)
-                await self._waits.begin(moves, agent)
-                room, locally = self._media_room(moves, agent), self._local.admit(moves)
-                await _together([self._run(call_move, agent, room, locally) for call_move in moves])
             case Act() | Verify() | StartDelegates() | Wait():
-                await self._waits.begin([move], agent)
-                room, locally = self._media_room([move], agent), self._local.admit([move])
-                await self._run(move, agent, room, locally)
+                await self._make_calls(move, agent)
             case HandOver():
                 await self._hand_over(move)
             case Consult():
@@ -248,6 +240,19 @@ class Moves:
             if len(agent.chain) > 1
             else []
         )
+
+    async def _make_calls(self, move: CallMove, agent: AgentDefinition) -> None:
+        """Make a move of a call, with those that are made at the same time."""
+        moves = moves_at_once(self._board.state, agent)
+        if agent.parallel_tools or len(moves) > 1:
+            self._check_batch(moves)
+            await self._waits.begin(moves, agent)
+            room, locally = self._media_room(moves, agent), self._local.admit(moves)
+            await _together([self._run(call_move, agent, room, locally) for call_move in moves])
+        else:
+            await self._waits.begin([move], agent)
+            room, locally = self._media_room([move], agent), self._local.admit([move])
+            await self._run(move, agent, room, locally)
 
     async def _run(
         self,
@@ -450,7 +455,7 @@ def _summary(key: ModelKey, other_agent: str, choice: Choice) -> str:
 def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> AgentCall:
     """Return the input of the activity that resolves an agent of a turn.
 
-    The caller's instructions are for the agent that the turn was started with.
+    The caller's instructions and tools are for the agent that the turn was started with.
     """
     return AgentCall(
         agent=agent,
@@ -462,4 +467,5 @@ def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> Ag
         undoes=request.undo.record.tool if request.undo else "",
         in_session=request.session is not None,
         instructions=request.instructions if agent == request.agent else None,
+        client_tools=request.client_tools if agent == request.agent else (),
     )

@@ -20,8 +20,9 @@ from perdure.clients.cli.drawing.hints import CommandHints
 from perdure.clients.cli.drawing.screen import fail, note
 from perdure.clients.cli.exits import DONE
 from perdure.clients.client import AgentClient
-from perdure.clients.sessions.handle import Sent, Session
+from perdure.clients.sessions.handle import Session
 from perdure.clients.sessions.readable import SessionStatus
+from perdure.clients.sessions.sent import Sent
 from perdure.errors import PerdureError
 from perdure.session.wire import Disposition, IfBusy
 from perdure.text import one_line, word

@@ -126,7 +126,13 @@ def sent(message_id: str, payload: RawValue) -> MessageSent:
     message = unpack(payload, Say)
     content = MessageContent.recorded(message.text, message.parts)
     return MessageSent(
-        message_id, content.brief, message.if_busy, message.by, message.agent, content.parts
+        message_id,
+        content.brief,
+        message.if_busy,
+        message.by,
+        message.agent,
+        content.parts,
+        message.client_tools,
     )
 
 

@@ -41,6 +41,7 @@ DESCRIPTIONS = {
     ),
     "allowed_tools": "the only tools that may be called; null for all, [] for none",
     "instructions": "instructions of the caller, after those of an agent that takes any",
+    "client_tools": "tools that the caller runs, for an agent that takes any",
     "output_schema": "the JSON schema of the answer; it overrides that of the agent",
     "model": (
         "the model, as provider:model or an alias of the worker; it overrides that of the agent"

@@ -16,7 +16,7 @@ def refund(euros: int) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("H20", "H21", "H23")
+@pytest.mark.accepts("H20", "H21", "H23", "H181")
 async def test_openai_client_runs_agents_as_the_page_says(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -25,9 +25,13 @@ async def test_openai_client_runs_agents_as_the_page_says(
         calls(call("refund", euros=40)),
         *(says(text) for text in ("Paid.", "No.", "Good morning.", "Good morning.")),
         *(says(text) for text in ("Welcome.", '{"number": 7, "is_lost": true}', "It is lost.")),
+        calls(call("locate")),
+        says("You are in Bern."),
     )
     async with tell("http-responses") as story:
-        client = await story.works(Agent(name="desk", model="main", tools=[refund]), model)
+        guide = Agent(name="guide", model="main", takes_tools=True)
+        desk = Agent(name="desk", model="main", tools=[refund])
+        client = await story.works([desk, guide], model)
         async with served(client, name="root") as http:
             monkeypatch.setenv("PERDURE", str(http.base_url).rstrip("/"))
             monkeypatch.setenv("PERDURE_TOKEN", "root")
@@ -41,6 +45,7 @@ async def test_openai_client_runs_agents_as_the_page_says(
                 items = await (await story.defining("remember"))(ai)
                 parcel = await (await story.defining("typed"))(ai)
                 completed = await (await story.defining("complete"))(ai)
+                guided = await (await story.defining("guide"))(ai)
             turns = await client.session("customer-42").turns()
             await client.session("customer-42").close()
 
@@ -48,4 +53,5 @@ async def test_openai_client_runs_agents_as_the_page_says(
     assert (paid, printed, more, said) == ("Paid.", "Paid.\n", "No.", "Good morning.")
     assert items == ["message", "message"]
     assert (parcel.number, parcel.is_lost, completed) == (7, True, "It is lost.")
+    assert guided == "You are in Bern."
     assert [one.turn_id for one in turns] == ["customer-42/1", "customer-42/2"]

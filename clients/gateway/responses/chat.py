@@ -19,8 +19,10 @@ from perdure.clients.gateway.quotas import check_turns
 from perdure.clients.gateway.responses.chat_requests import CreateCompletion
 from perdure.clients.gateway.responses.chat_values import (
     ChatCompletion,
+    ChunkCall,
     ChunkChoice,
     ChunkDelta,
+    CompletionCall,
     CompletionChoice,
     CompletionChunk,
     CompletionMessage,
@@ -28,7 +30,9 @@ from perdure.clients.gateway.responses.chat_values import (
     FinishReason,
 )
 from perdure.clients.gateway.responses.composing import DELTA, VOID, Composer
+from perdure.clients.gateway.responses.continuing import continued
 from perdure.clients.gateway.responses.following import events_of, response_of
+from perdure.clients.gateway.responses.functions import FunctionItem
 from perdure.clients.gateway.responses.refusals import error_of, refusal
 from perdure.clients.gateway.responses.values import OutputMessage, ResponseObject, Status
 from perdure.clients.gateway.streams import EventStream, begun
@@ -44,16 +48,21 @@ _FAILED: Mapping[str, int] = {"rate_limit_exceeded": 429, "invalid_prompt": 400}
 
 @operation("POST", PATH, may="start", takes_key=True, refuse=refusal)
 async def create_completion(call: Call, body: CreateCompletion) -> ChatCompletion | Response:
-    """Start a turn, and return its answer, or stream it.
+    """Start a turn, or go on with outputs of functions, and return the answer, or stream it.
 
-    The answer comes when the turn is over. It is an error that the turn needs a person, or is not
-    over after a minute: then it goes on, and the response with its id has the rest.
+    The answer comes when the turn is over, or calls functions of the client. It is an error that
+    the turn needs a person, or is not over after a minute: then it goes on, and the response with
+    its id has the rest.
     """
     call.caller.require("read")
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        turn = await _started(call, body)
-        composer = Composer(turn.id, await turn.first_run(), background=False)
+        part, outputs = 1, body.outputs
+        if outputs:
+            turn, part = await continued(call, outputs)
+        else:
+            turn = await _started(call, body)
+        composer = Composer(turn.id, await turn.first_run(), part=part, background=False)
         if not body.stream:
             return _completion(await response_of(turn, composer, limits.HTTP_WAIT))
         is_counted = body.stream_options.include_usage
@@ -77,6 +86,7 @@ async def _started(call: Call, body: CreateCompletion) -> Turn[Any]:
         options=body.options,
         instructions=asked.instructions(None),
         output_schema=body.output_schema,
+        client_tools=body.client_tools,
         live=body.stream,
         fairness=call.caller.tenant,
     )
@@ -88,12 +98,14 @@ def _completion(response: ResponseObject) -> ChatCompletion:
     Raises:
         RefusedError: The turn has no answer, or not yet.
     """
-    reason = _FINISHED.get(response.status)
+    reason = _reason(response)
     if reason is None:
         raise _without_answer(response)
     usage = None if response.usage is None else CompletionUsage.of(response.usage)
     texts = [_text(item) for item in response.output if isinstance(item, OutputMessage)]
-    message = CompletionMessage(content=texts[-1] if texts else "")
+    calls = tuple(map(CompletionCall.of, _functions(response)))
+    text = texts[-1] if texts else None if calls else ""
+    message = CompletionMessage(content=text, tool_calls=calls)
     return ChatCompletion(
         id=response.id,
         created=response.created_at,
@@ -102,6 +114,16 @@ def _completion(response: ResponseObject) -> ChatCompletion:
         usage=usage,
         metadata=response.metadata,
     )
+
+
+def _functions(response: ResponseObject) -> list[FunctionItem]:
+    return [item for item in response.output if isinstance(item, FunctionItem)]
+
+
+def _reason(response: ResponseObject) -> FinishReason | None:
+    """Return why an answer has ended; None without an answer."""
+    reason = _FINISHED.get(response.status)
+    return "tool_calls" if reason == "stop" and _functions(response) else reason
 
 
 def _text(item: OutputMessage) -> str:
@@ -153,12 +175,16 @@ async def _frames(
 def _end(composer: Composer, *, is_counted: bool) -> list[ServerSentEvent]:
     """Return the end of a stream: an error, or the reason and the tokens."""
     response = composer.response
-    reason = None if composer.is_broken else _FINISHED.get(response.status)
+    reason = None if composer.is_broken else _reason(response)
     if reason is None:
         error = _void(response) if composer.is_broken else _without_answer(response)
         return [ServerSentEvent(to_json({"error": error_of(error)}).decode(), sep="\n")]
     chunk = _first_chunk(response)
-    frames = [_frame(_with(chunk, ChunkDelta(), reason))]
+    frames = [
+        _frame(_with(chunk, ChunkDelta(tool_calls=(ChunkCall(index=index, **dict(made)),))))
+        for index, made in enumerate(map(CompletionCall.of, _functions(response)))
+    ]
+    frames.append(_frame(_with(chunk, ChunkDelta(), reason)))
     if is_counted:
         usage = response.usage and CompletionUsage.of(response.usage)
         frames.append(_frame(chunk.model_copy(update={"choices": (), "usage": usage})))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
 from perdure.clients.gateway.inputs import Body
+from perdure.clients.gateway.responses.functions import (
+    FunctionOutput,
+    PastCalls,
+    choice_in,
+    text_of,
+    tools_in,
+)
 from perdure.clients.gateway.responses.reading import (
     InputMessages,
     append,
@@ -22,7 +29,8 @@ from perdure.clients.gateway.responses.requests import (
     only,
     options_of,
 )
-from perdure.values.messages import AssistantMessage, Media, Message, Text, UserMessage
+from perdure.values.client_tools import ClientTool
+from perdure.values.messages import AssistantMessage, Media, Message, Text, ToolCall, UserMessage
 from perdure.values.options import RequestOptions
 
 
@@ -63,7 +71,8 @@ class CreateCompletion(Parameters):
         stop: Strings at which an answer ends.
         response_format: The format of the answer, as text or by a JSON schema.
         metadata: The labels of the turn.
-        tool_choice: `none` for an answer without tools.
+        tool_choice: `none` for an answer without tools; with `tools`, `required` or one of them.
+        tools: The functions that the client runs, for an agent that takes tools.
     """
 
     model: str
@@ -77,10 +86,10 @@ class CreateCompletion(Parameters):
     stop: Annotated[str, Field(min_length=1)] | list[str] | None = None
     response_format: ResponseFormat = ResponseFormat()
     metadata: dict[str, str] = {}
-    tool_choice: Literal["auto", "none"] = "auto"
+    tool_choice: JsonValue = "auto"
+    tools: list[JsonValue] = []
 
     n: Annotated[Any, only(None, 1, why="a turn has one answer; ask once for each")] = None
-    tools: Annotated[Any, only(None, [], why=OWN_TOOLS)] = None
     functions: Annotated[Any, only(None, [], why=OWN_TOOLS)] = None
     logprobs: Annotated[Any, only(None, False, why="probabilities are not recorded")] = None
     top_logprobs: Annotated[Any, only(None, 0, why="probabilities are not recorded")] = None
@@ -111,13 +120,18 @@ class CreateCompletion(Parameters):
     verbosity: Ignored = None
 
     @property
+    def client_tools(self) -> tuple[ClientTool, ...]:
+        """The functions that the client runs."""
+        return tools_in(self.tools, is_nested=True)
+
+    @property
     def options(self) -> RequestOptions | None:
         """The options of requests to models; None if there are none."""
         return options_of(
             temperature=self.temperature,
             max_output_tokens=self.max_completion_tokens or self.max_tokens,
             stop_sequences=(self.stop,) if isinstance(self.stop, str) else self.stop,
-            tool_choice="none" if self.tool_choice == "none" else None,
+            tool_choice=choice_in(self.tool_choice, self.client_tools),
             top_p=self.top_p,
         )
 
@@ -127,6 +141,21 @@ class CreateCompletion(Parameters):
         given = self.response_format.json_schema
         return None if given is None else given.json_schema
 
+    @property
+    def outputs(self) -> tuple[FunctionOutput, ...]:
+        """The outputs of functions at the end of the messages; empty if they end otherwise."""
+        outputs: list[FunctionOutput] = []
+        for index in reversed(range(len(self.messages))):
+            match self.messages[index]:
+                case {"role": "tool", "tool_call_id": str(token), "content": content}:
+                    where = f"messages[{index}]"
+                    outputs.append(
+                        FunctionOutput(token, text_of(content, f"{where}.content"), where)
+                    )
+                case _:
+                    break
+        return tuple(reversed(outputs))
+
     def read(self) -> InputMessages:
         """Return the messages.
 
@@ -135,33 +164,50 @@ class CreateCompletion(Parameters):
         """
         system: list[str] = []
         messages: list[Message] = []
+        past = PastCalls()
         for index, item in enumerate(self.messages):
             where = f"messages[{index}]"
             if item.get("role") in ("system", "developer"):
                 system.append(system_text(item.get("content"), where))
             else:
-                append(messages, [_message(item, where)])
+                append(messages, [_message(item, where, past)])
+        past.check()
         if not messages or not isinstance(messages[-1], UserMessage):
             raise bad("messages", "the last message must be of the user")
         return InputMessages(messages[-1], tuple(messages[:-1]), tuple(system))
 
 
-def _message(item: dict[str, JsonValue], where: str) -> Message:
+def _message(item: dict[str, JsonValue], where: str, past: PastCalls) -> Message:
     match item:
+        case {"role": "tool", "tool_call_id": call_id, "content": content}:
+            return past.end(call_id, text_of(content, f"{where}.content"), where)
+        case {"role": "assistant", "tool_calls": [_, *_] as calls}:
+            parts = tuple(_call(call, f"{where}.tool_calls", past) for call in calls)
+            text = item.get("content")
+            said = (Text(text=system_text(text, where)),) if text else ()
+            return AssistantMessage(parts=(*said, *parts))
         case {"role": "user", "content": str(text)}:
             return UserMessage.of(text)
         case {"role": "user", "content": [*parts]}:
             return UserMessage(
                 parts=tuple(_part(part, f"{where}.content[{at}]") for at, part in enumerate(parts))
             )
-        case {"role": "assistant", "tool_calls": [_, *_]} | {"role": "tool" | "function"}:
-            raise bad(where, f"calls and their results are not taken: {OWN_TOOLS}")
+        case {"role": "function"} | {"role": "assistant", "function_call": _}:
+            raise bad(where, "give calls in tool_calls, and their outputs as messages of tool")
         case {"role": "assistant", "content": str(text)}:
             return AssistantMessage(parts=(Text(text=text),))
         case {"role": "assistant", "content": [*parts]}:
             return AssistantMessage(parts=(Text(text=system_text([*parts], where)),))
         case _:
             raise bad(where, "a message has a role, user, assistant or system, and content")
+
+
+def _call(call: JsonValue, where: str, past: PastCalls) -> ToolCall:
+    match call:
+        case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}}:
+            return past.begin(call_id, name, arguments, where)
+        case _:
+            raise bad(where, "a call has an id, and a function with name and arguments")
 
 
 def _part(part: JsonValue, where: str) -> Text | Media:

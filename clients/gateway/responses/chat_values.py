@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from operator import not_
 from typing import Literal
 
 from pydantic import Field
 
 from perdure.base import Value
+from perdure.clients.gateway.responses.functions import FunctionItem
 from perdure.clients.gateway.responses.values import ResponseUsage
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class CachedTokens(Value):
@@ -39,12 +41,40 @@ class CompletionUsage(Value):
         )
 
 
+class CalledFunction(Value):
+    """The function of a call, and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class CompletionCall(Value):
+    """A call of a function that the client runs. Its id is the token of the call."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+    @classmethod
+    def of(cls, item: FunctionItem) -> CompletionCall:
+        """Return a call of a response."""
+        called = CalledFunction(name=item.name, arguments=item.arguments)
+        return cls(id=item.call_id, function=called)
+
+
+class ChunkCall(CompletionCall):
+    """A call in a stream, with its place among those of the answer."""
+
+    index: int
+
+
 class CompletionMessage(Value):
-    """The answer."""
+    """The answer, or calls of functions that the client runs."""
 
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: tuple[CompletionCall, ...] = Field(default=(), exclude_if=not_)
 
 
 class CompletionChoice(Value):
@@ -73,6 +103,7 @@ class ChunkDelta(Value):
 
     role: Literal["assistant"] | None = Field(default=None, exclude_if=lambda role: role is None)
     content: str | None = Field(default=None, exclude_if=lambda content: content is None)
+    tool_calls: tuple[ChunkCall, ...] = Field(default=(), exclude_if=not_)
 
 
 class ChunkChoice(Value):

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
-from perdure import errors
+from perdure.clients.gateway.responses.fields import (
+    OpenText,
+    begun_at,
+    choice_of,
+    error_of,
+    function_of,
+    schema_format,
+    status_of,
+    tool_of,
+    usage_of,
+)
+from perdure.clients.gateway.responses.functions import part_id
 from perdure.clients.gateway.responses.reading import APPROVAL
 from perdure.clients.gateway.responses.values import (
     ApprovalRequest,
     ConversationRef,
-    ErrorCode,
     Event,
     IncompleteDetails,
-    InputDetails,
     Item,
     OutputMessage,
     OutputText,
-    ResponseError,
     ResponseObject,
-    ResponseUsage,
-    SchemaFormat,
-    Status,
     TextOptions,
     ToolCallItem,
     ToolError,
@@ -35,15 +39,16 @@ from perdure.clients.gateway.responses.values import (
 from perdure.clients.reading import events as turn_events
 from perdure.clients.reading.live_text import Piece, TextBegins, TextVoid
 from perdure.clients.turns.status import pending
-from perdure.errors import PerdureError
-from perdure.schemas import output_type
-from perdure.turn import ending
-from perdure.turn.facts import Decided, ModelAnswered, Scheduled, TurnContinued, TurnEnded
+from perdure.turn import client_calls, ending
+from perdure.turn.at_once import is_of_client
+from perdure.turn.facts import Decided, ModelAnswered, Scheduled, TurnEnded, WaitBegan
 from perdure.turn.keys import ModelKey
 from perdure.turn.state import TurnState
+from perdure.turn.waiting import CLIENT
+from perdure.values.client_tools import ClientCall
 from perdure.values.messages import ToolResult
 from perdure.values.options import NO_OPTIONS
-from perdure.values.reports import Outcome, Usage
+from perdure.values.reports import Usage
 
 NamedEvents = Iterator[tuple[str, dict[str, Any]]]
 """Events of the response: the type and the fields of each."""
@@ -76,6 +81,7 @@ class Composer:
 
     Attributes:
         state: The state of the turn after the events so far.
+        calls: The tokens of calls for the client, each with the number of the response that has it.
         is_broken: Whether text that was yielded does not count. The last event says so, and there
             are no others.
     """
@@ -85,12 +91,14 @@ class Composer:
         turn_id: str,
         run_id: str,
         *,
+        part: int = 1,
         background: bool = True,
         without_effect: Sequence[str] = (),
     ) -> None:
         """Begin before the first event.
 
-        `background` and `without_effect` are what the response says about its request.
+        `part` is the number of the response among those of the turn: each that waits for the client
+        begins another. `background` and `without_effect` are what it says about its request.
         """
         self.state = TurnState()
         self.is_broken = False
@@ -104,13 +112,28 @@ class Composer:
         self._asked: set[str] = set()
         self._unsaid: ModelKey | None = None
         self._number = 0
-        self._open_text: _OpenText | None = None
+        self._open_text: OpenText | None = None
         self._is_void = False
+        self.calls: dict[str, int] = {}
+        self._part, self._current = part, 1
+        self._is_paused = False
+        self._used = Usage()
+        self._given: ResponseObject | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether the turn is over."""
-        return self.state.ended is not None
+        """Whether the response is over: with its turn, or with calls for the client."""
+        return self._given is not None or self.state.ended is not None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the turn has come as far as the response."""
+        return self._current >= self._part
+
+    @property
+    def _is_shown(self) -> bool:
+        """Whether the events that come now are those of the response."""
+        return self._current == self._part and self._given is None
 
     @property
     def needs_person(self) -> bool:
@@ -122,14 +145,23 @@ class Composer:
     @property
     def response(self) -> ResponseObject:
         """The response after the events so far."""
+        return self._given or self._composed()
+
+    def _composed(self, *, is_given: bool = False) -> ResponseObject:
+        """Return the response; with `is_given`, it ends with calls for the client."""
+        end = self._end()
+        if is_given:
+            end = {"status": "completed", "completed_at": int(self._at.timestamp())}
+        is_over = is_given or self.state.ended is not None
+        usage = usage_of(self.state.accounts.usage, self._used) if is_over else None
         return ResponseObject(
-            id=self._turn_id,
+            id=part_id(self._turn_id, self._part),
             created_at=int(self._began.timestamp()),
-            output=tuple(self._items),
-            usage=_usage(self.state.accounts.usage) if self.is_over else None,
+            output=tuple(self._items) if self._is_shown else (),
+            usage=usage,
             background=self._background,
             **self._beginning(),
-            **self._end(),
+            **end,
         )
 
     def _beginning(self) -> dict[str, Any]:
@@ -143,17 +175,20 @@ class Composer:
             "metadata": self._metadata(request.labels),
             "instructions": request.instructions,
             "max_output_tokens": options.max_output_tokens,
-            "tool_choice": "none" if options.tool_choice == "none" else "auto",
+            "tool_choice": choice_of(options.tool_choice),
+            "tools": tuple(map(tool_of, request.client_tools)),
         }
         if options.temperature is not None:
             fields["temperature"] = options.temperature
         if "top_p" in options.extra:
             fields["top_p"] = options.extra["top_p"]
         if request.output_schema is not None:
-            fields["text"] = TextOptions(format=_format(request.output_schema))
+            fields["text"] = TextOptions(format=schema_format(request.output_schema))
         if request.budget is not None:
             fields["max_tool_calls"] = request.budget.tool_calls
-        if request.forked_from is not None:
+        if self._part > 1:
+            fields["previous_response_id"] = part_id(self._turn_id, self._part - 1)
+        elif request.forked_from is not None:
             fields["previous_response_id"] = request.forked_from.turn_id
         if request.session is not None:
             fields["conversation"] = ConversationRef(id=request.session)
@@ -169,11 +204,11 @@ class Composer:
         if state.ended is None:
             return {"status": "queued" if state.agent is None else "in_progress"}
         error = ending.error_of(state.ended, state.cancel_reason)
-        status = _status(state.ended.outcome, error)
+        status = status_of(state.ended.outcome, error)
         return {
             "status": status,
             "completed_at": int(self._at.timestamp()) if error is None else None,
-            "error": _error(error) if error is not None and status == "failed" else None,
+            "error": error_of(error) if error is not None and status == "failed" else None,
             "incomplete_details": IncompleteDetails() if status == "incomplete" else None,
         }
 
@@ -190,7 +225,13 @@ class Composer:
         given_up = self._given_up() if isinstance(fact, TurnEnded) else ()
         if isinstance(fact, TurnEnded):
             self._reserve()
-        made = tuple(self._numbered(kind, fields) for kind, fields in self._see(event))
+        made = []
+        for kind, fields in self._see(event):
+            numbered = self._numbered(kind, fields)
+            made += [numbered] if self._is_shown else []
+        if self._is_paused and self._current == self._part and self._given is None:
+            self._given = self._composed(is_given=True)
+            made.append(self._numbered("response.completed", {"response": self._given}))
         if is_call:
             self._reserve()
         return (*given_up, *made)
@@ -202,6 +243,8 @@ class Composer:
             The events that it makes; none for an agent whose answers are checked or have a type,
             because their text is not told before it counts.
         """
+        if not self._is_shown:
+            return ()
         match piece:
             case TextBegins(step, attempt) if self._may_stream:
                 begun = self._begun(ModelKey(step, attempt))
@@ -245,10 +288,12 @@ class Composer:
         is_first, was_queued = self._began is _START, self.state.agent is None
         self._at = event.at
         if is_first:
-            self._began = _beginning(event)
+            self._began = begun_at(event)
         self.state = event.onto(self.state)
         if is_first:
             yield "response.created", {"response": self.response}
+        if self._is_paused and not self._awaited():
+            yield from self._next_part()
         if was_queued and self.state.agent is not None:
             yield "response.in_progress", {"response": self.response}
         match event.fact:
@@ -256,11 +301,49 @@ class Composer:
                 yield from self._answered(event, key)
             case Decided(decision) if decision.arguments is not None:
                 self._edit(decision.call_id, decision.arguments)
+            case WaitBegan():
+                yield from self._for_client()
             case TurnEnded():
                 yield from self._ended(event)
                 return
         yield from self._asks()
         yield from self._results()
+
+    def _awaited(self) -> Sequence[ClientCall]:
+        return tuple(client_calls.awaited(self.state, self._turn_id))
+
+    def _for_client(self) -> NamedEvents:
+        """Yield the calls that have begun to wait for the client, and note if nothing else runs."""
+        for call in self._awaited():
+            if call.token in self.calls:
+                continue
+            self.calls[call.token] = self._current
+            item = function_of(self._key, call)
+            at = {"item_id": item.id, "output_index": len(self._items)}
+            yield self._added(item.model_copy(update={"arguments": "", "status": "in_progress"}))
+            kind = "response.function_call_arguments"
+            yield f"{kind}.delta", {**at, "delta": item.arguments}
+            yield f"{kind}.done", {**at, "name": item.name, "arguments": item.arguments}
+            yield self._done(len(self._items) - 1, item)
+        waiting = self.state.waiting
+        self._is_paused = self._is_paused or (waiting is not None and waiting.kind == CLIENT)
+
+    def _next_part(self) -> NamedEvents:
+        """Yield the beginning of the response that goes on after the client has run its calls."""
+        going_on = [(call_id, self._items[index]) for call_id, index in self._open.items()]
+        self._current += 1
+        self._is_paused = False
+        self._used = self.state.accounts.usage
+        self._began = self._at
+        self._items.clear()
+        self._open.clear()
+        self._asked.clear()
+        self._number = 0
+        for kind in ("response.created", "response.in_progress"):
+            yield kind, {"response": self.response}
+        for call_id, item in going_on:
+            self._open[call_id] = len(self._items)
+            yield self._added(item)
 
     def _answered(self, event: turn_events.Event, key: ModelKey) -> NamedEvents:
         """Yield the text of an answer and its calls.
@@ -273,6 +356,8 @@ class Composer:
         if event.text and is_text:
             yield from self._message(key, event.text, is_last=not event.calls)
         for call in event.calls:
+            if agent is not None and is_of_client(agent.tool(call.name)):
+                continue
             item = ToolCallItem(
                 id=f"mcp_{self._key}_{call.id}", name=call.name, arguments=call.arguments
             )
@@ -286,7 +371,7 @@ class Composer:
         """Yield the beginning of a text."""
         attempt = f"_{key.attempt}" if key.attempt > 1 else ""
         item = OutputMessage(id=f"msg_{self._key}_{key.step}{attempt}", status="in_progress")
-        self._open_text = _OpenText(item, len(self._items), before=self._number - 1)
+        self._open_text = OpenText(item, len(self._items), before=self._number - 1)
         yield self._added(item)
         part = self._open_text.part
         yield "response.content_part.added", {**part, "part": OutputText(text="")}
@@ -400,66 +485,3 @@ class Composer:
     def _done(self, index: int, item: Item) -> tuple[str, dict[str, Any]]:
         self._items[index] = item
         return "response.output_item.done", {"output_index": index, "item": item}
-
-
-@dataclass(slots=True)
-class _OpenText:
-    """A text that is being told.
-
-    Attributes:
-        item: Its item.
-        index: The place of the item in the output.
-        before: The sequence number before its first event.
-        text: What was told of it.
-    """
-
-    item: OutputMessage
-    index: int
-    before: int
-    text: str = ""
-
-    @property
-    def part(self) -> dict[str, Any]:
-        """The fields of an event that say which text it is about."""
-        return {"item_id": self.item.id, "output_index": self.index, "content_index": 0}
-
-
-def _format(schema: dict[str, JsonValue]) -> SchemaFormat:
-    return SchemaFormat(name=output_type.name_of(schema), json_schema=schema)
-
-
-def _beginning(first: turn_events.Event) -> datetime:
-    """Return the time when a turn began, from its first known event."""
-    for fact in first.before:
-        if isinstance(fact, TurnContinued):
-            return fact.continuation.began
-    return first.at
-
-
-def _status(outcome: Outcome, error: PerdureError | None) -> Status:
-    if outcome is Outcome.COMPLETED:
-        return "completed"
-    if error is None:
-        return "incomplete"
-    return "cancelled" if outcome is Outcome.CANCELLED else "failed"
-
-
-def _error(error: PerdureError) -> ResponseError:
-    """Return an error with one of the codes of OpenAI; the message has Perdure's own."""
-    code: ErrorCode = "server_error"
-    if isinstance(error, errors.LLMRateLimitError):
-        code = "rate_limit_exceeded"
-    elif isinstance(error, errors.InvalidRequestError | errors.LLMInvalidRequestError):
-        code = "invalid_prompt"
-    return ResponseError(code=code, message=f"{error.code}: {error.message}")
-
-
-def _usage(usage: Usage) -> ResponseUsage:
-    return ResponseUsage(
-        input_tokens=usage.input_tokens,
-        input_tokens_details=InputDetails(
-            cached_tokens=usage.cache_read_tokens, cache_write_tokens=usage.cache_write_tokens
-        ),
-        output_tokens=usage.output_tokens,
-        total_tokens=usage.input_tokens + usage.output_tokens,
-    )

@@ -12,6 +12,7 @@ from typing import Any
 from sse_starlette.event import ServerSentEvent
 from starlette.responses import Response
 
+from perdure import errors
 from perdure.clients.gateway.operations import EVENTS
 from perdure.clients.gateway.responses.composing import DELTA, Composer
 from perdure.clients.gateway.responses.values import Event, ResponseObject
@@ -39,6 +40,10 @@ async def response_of(
                     composer.see(change.event)
                 if change.is_new and composer.needs_person and not only_end:
                     break
+                if composer.is_over and not only_end:
+                    break
+    if composer.is_over and not composer.is_there:
+        raise errors.TurnNotFoundError(f"there is no response {composer.response.id!r}")
     return composer.response
 
 
@@ -86,7 +91,8 @@ async def events_of(
             for numbered in _made(composer, piece):
                 yield numbered
             is_new = is_new or isinstance(piece, CaughtUp)
-            if composer.is_broken or (until_person and is_new and composer.needs_person):
+            needs_person = until_person and is_new and composer.needs_person
+            if composer.is_broken or composer.is_over or needs_person:
                 return
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from perdure.base import Value
 from perdure.clients.gateway.inputs import Query
+from perdure.clients.gateway.responses.functions import OutputItem
 from perdure.clients.gateway.responses.refusals import bad
 from perdure.clients.gateway.responses.values import (
     OutputMessage,
@@ -66,7 +67,7 @@ class InputMessageItem(Value):
     content: tuple[InputText | InputImage | InputFile, ...]
 
 
-ListedItem = InputMessageItem | OutputMessage | ToolCallItem
+ListedItem = InputMessageItem | OutputMessage | ToolCallItem | OutputItem
 
 
 class ListItems(Query):

@@ -20,8 +20,15 @@ from perdure.clients.gateway.options import check_limits
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import check_sessions, check_turns
 from perdure.clients.gateway.responses.composing import Composer
+from perdure.clients.gateway.responses.continuing import continued, outputs_of
 from perdure.clients.gateway.responses.conversations import beginning
 from perdure.clients.gateway.responses.following import response_of, stream_of
+from perdure.clients.gateway.responses.functions import (
+    FunctionOutput,
+    no_output,
+    outputs_in,
+    part_of,
+)
 from perdure.clients.gateway.responses.items import (
     ItemList,
     ListItems,
@@ -41,7 +48,8 @@ from perdure.clients.gateway.responses.values import (
     CountedTokens,
     ResponseObject,
 )
-from perdure.clients.sessions.handle import Sent, Session
+from perdure.clients.sessions.handle import Session
+from perdure.clients.sessions.sent import Sent
 from perdure.clients.turns.handle import Turn
 from perdure.text import size
 from perdure.turn.state import TurnState
@@ -54,7 +62,7 @@ _AT_ONCE = timedelta()
 
 @operation("POST", PATH, may="read", takes_key=True, refuse=refusal)
 async def create_response(call: Call, body: CreateResponse) -> ResponseObject | Response:
-    """Start a turn, go on from one, or decide about its calls.
+    """Start a turn, go on from one, decide about its calls, or give outputs of functions.
 
     In the background, the answer comes at once. Otherwise it comes when the turn is over or needs a
     person, or after a minute; the turn goes on.
@@ -63,12 +71,18 @@ async def create_response(call: Call, body: CreateResponse) -> ResponseObject | 
     with contextlib.ExitStack() as held:
         if body.stream or wait:
             held.enter_context(call.stay_open())
-        turn = await _turn(call, body)
+        part, outputs = 1, outputs_in(body.input)
+        turn: Turn[Any] | ResponseObject
+        if outputs:
+            turn, part = await _answered(call, body, outputs)
+        else:
+            turn = await _turn(call, body)
         if isinstance(turn, ResponseObject):
             return turn
         composer = Composer(
             turn.id,
             await turn.first_run(),
+            part=part,
             background=body.background,
             without_effect=body.without_effect,
         )
@@ -79,8 +93,12 @@ async def create_response(call: Call, body: CreateResponse) -> ResponseObject | 
 
 @operation("GET", f"{PATH}/{{id:path}}/input_items", may="read", refuse=refusal)
 async def list_input_items(call: Call, query: ListItems) -> ItemList:
-    """List what a response was asked: the messages of its turn before the first answer."""
-    async with contextlib.aclosing(call.client.turn(call.id).events()) as events:
+    """List what a response was given: the first messages of its turn, or outputs of functions."""
+    turn_id, part = part_of(call.id)
+    turn = call.client.turn(turn_id)
+    if part > 1:
+        return page_of([item async for item in outputs_of(turn, part)], query)
+    async with contextlib.aclosing(turn.events()) as events:
         async for event in events:
             request = event.onto(TurnState()).request
             if request is not None:
@@ -105,14 +123,16 @@ async def retrieve_response(call: Call, query: RetrieveResponse) -> ResponseObje
     after = query.starting_after
     if after is not None and not query.stream:
         raise bad("starting_after", "it goes with stream=true")
-    turn = call.client.turn(call.id)
+    turn_id, part = part_of(call.id)
+    turn = call.client.turn(turn_id)
     try:
         await turn.check()
     except errors.TurnNotFoundError:
         queued = None if query.stream else await _queued_as(call)
         if queued is not None:
             return queued
-    composer = Composer(turn.id, await turn.first_run())  # it may have begun meanwhile
+    first_run = await turn.first_run()  # it may have begun meanwhile
+    composer = Composer(turn.id, first_run, part=part)
     if not query.stream:
         return await response_of(turn, composer, _AT_ONCE)
     with contextlib.ExitStack() as held:
@@ -124,10 +144,11 @@ async def retrieve_response(call: Call, query: RetrieveResponse) -> ResponseObje
 async def cancel_response(call: Call) -> ResponseObject:
     """Cancel a response. One that is over is returned as it is."""
     call.caller.require("read")
-    turn = call.client.turn(call.id)
+    turn_id, part = part_of(call.id)
+    turn = call.client.turn(turn_id)
     with call.stay_open():
         await turn.cancel(by=call.caller.subject)
-        composer = Composer(turn.id, await turn.first_run())
+        composer = Composer(turn.id, await turn.first_run(), part=part)
         return await response_of(turn, composer, limits.HTTP_WAIT, only_end=True)
 
 
@@ -146,6 +167,19 @@ async def _turn(call: Call, body: CreateResponse) -> Turn[Any] | ResponseObject:
     return await _started(call, body)
 
 
+async def _answered(
+    call: Call, body: CreateResponse, outputs: tuple[FunctionOutput, ...]
+) -> tuple[Turn[Any], int]:
+    """Return the turn that goes on with outputs, and the number of its response."""
+    known = body.previous_response_id is not None or body.session is not None
+    if known and len(outputs) < len(body.input):
+        raise bad("input", "give the outputs alone; what was before them is known")
+    turn, part = await continued(call, outputs, body.previous_response_id)
+    if body.session is not None and not turn.id.startswith(f"{call.caller.own(body.session)}/"):
+        raise bad("conversation", "the calls are not of this conversation")
+    return turn, part
+
+
 async def _started(call: Call, body: CreateResponse) -> Turn[Any]:
     conversation = asked_in(body.input)
     turn_id = new_id(call, None, body.model)
@@ -160,6 +194,7 @@ async def _started(call: Call, body: CreateResponse) -> Turn[Any]:
         options=body.options,
         instructions=conversation.instructions(body.instructions),
         output_schema=body.output_schema,
+        client_tools=body.client_tools,
         live=body.stream,
         fairness=call.caller.tenant,
     )
@@ -168,9 +203,12 @@ async def _started(call: Call, body: CreateResponse) -> Turn[Any]:
 async def _forked(call: Call, body: CreateResponse, previous: str) -> Turn[Any]:
     asked = asked_in(body.input)
     text = asked.text
-    turn = call.client.turn(previous)
+    turn = call.client.turn(part_of(previous)[0])
     status = await turn.status()
     if status.outcome is None:
+        waiting = await turn.client_calls()
+        if waiting:
+            raise no_output([each.token for each in waiting])
         raise bad(
             "previous_response_id",
             f"response {previous!r} is not over; wait for its end, decide about the call that"
@@ -189,6 +227,7 @@ async def _forked(call: Call, body: CreateResponse, previous: str) -> Turn[Any]:
         options=body.options,
         instructions=asked.instructions(body.instructions),
         output_schema=body.output_schema,
+        client_tools=body.client_tools,
         live=body.stream or None,
         by=call.caller.subject,
     )
@@ -200,6 +239,8 @@ async def _sent(call: Call, body: CreateResponse, conversation: str) -> Turn[Any
     check_limits(call.caller, body)
     if body.max_tool_calls is not None:
         raise bad("max_tool_calls", "it does not go with conversation")
+    if body.tool_choice not in ("auto", "none"):
+        raise bad("tool_choice", "with conversation, it is auto or none")
     session_id = checked(call, conversation)
     await check_sessions(call.client, call.caller, session_id)
     session = call.client.session(
@@ -213,7 +254,12 @@ async def _sent(call: Call, body: CreateResponse, conversation: str) -> Turn[Any
         fairness=call.caller.tenant,
     )
     await _check_options(session, body, instructions)
-    sent = await session.say(content, id=key_of(call.request), by=call.caller.subject)
+    sent = await session.say(
+        content,
+        id=key_of(call.request),
+        by=call.caller.subject,
+        client_tools=body.client_tools,
+    )
     try:
         async with asyncio.timeout(_first_wait(body, sent)):
             return await sent.turn()

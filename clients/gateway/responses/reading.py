@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from perdure.clients.gateway.responses.functions import PastCalls, text_of
 from perdure.clients.gateway.responses.refusals import bad
 from perdure.text import one_line
 from perdure.values.messages import (
@@ -137,23 +138,27 @@ def asked_in(items: Input) -> InputMessages:
         return InputMessages(UserMessage.of(items))
     system: list[str] = []
     messages: list[Message] = []
+    past = PastCalls()
     for index, item in enumerate(items):
         where = f"input[{index}]"
         if item.get("role") in ("system", "developer"):
             system.append(system_text(item.get("content"), where))
         elif item.get("type") not in _LEFT_OUT:
-            append(messages, _message(item, where, index))
+            append(messages, _message(item, where, index, past))
+    past.check()
     if not messages or not isinstance(messages[-1], UserMessage):
         raise bad("input", "the last item must be a message of the user")
     return InputMessages(messages[-1], tuple(messages[:-1]), tuple(system))
 
 
 def append(messages: list[Message], following: Sequence[Message]) -> None:
-    """Add messages. A text of the assistant and what it says or calls next is one message."""
+    """Add messages. What the assistant says and calls next is one message, as are results."""
     for message in following:
         last = messages[-1] if messages else None
         if isinstance(last, AssistantMessage) and isinstance(message, AssistantMessage):
             messages[-1] = AssistantMessage(parts=(*last.parts, *message.parts))
+        elif isinstance(last, ToolMessage) and isinstance(message, ToolMessage):
+            messages[-1] = ToolMessage(results=(*last.results, *message.results))
         else:
             messages.append(message)
 
@@ -173,8 +178,15 @@ def system_text(content: JsonValue, where: str) -> str:
             raise bad(where, "a message of the system is text")
 
 
-def _message(item: dict[str, JsonValue], where: str, index: int) -> Sequence[Message]:
+def _message(
+    item: dict[str, JsonValue], where: str, index: int, past: PastCalls
+) -> Sequence[Message]:
     match item:
+        case {"type": "function_call", "name": str(name), "arguments": str(arguments)}:
+            called = past.begin(item.get("call_id"), name, arguments, where)
+            return [AssistantMessage(parts=(called,))]
+        case {"type": "function_call_output", "call_id": call_id, "output": output}:
+            return [past.end(call_id, text_of(output, f"{where}.output"), where)]
         case {"role": "user", "content": str(text)}:
             return [UserMessage.of(text)]
         case {"role": "user", "content": [*parts]}:

@@ -8,7 +8,9 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from perdure.base import Value
 from perdure.clients.gateway.inputs import Body, Query
+from perdure.clients.gateway.responses.functions import choice_in, tools_in
 from perdure.values.budgets import Count
+from perdure.values.client_tools import ClientTool
 from perdure.values.options import NO_OPTIONS, RequestOptions
 
 Ignored = Any
@@ -16,10 +18,10 @@ Ignored = Any
 
 
 OWN_TOOLS = (
-    "the agent has tools of its own, and functions that the client runs are not taken yet; for a"
-    " tool of your own, give it to the agent, such as by an MCP server"
+    "the agent has tools of its own; for a tool of your own, bring a function in tools, or give it"
+    " to the agent, such as by an MCP server"
 )
-"""Why a request cannot bring tools."""
+"""Why a request cannot bring other tools than functions."""
 
 
 def options_of(*, top_p: float | None, **options: Any) -> RequestOptions | None:
@@ -107,7 +109,8 @@ class CreateResponse(Parameters):
         max_output_tokens: The limit of each answer of the model.
         max_tool_calls: The number of tool calls in the budget of the turn; it needs the permission
             `budget`.
-        tool_choice: `none` for an answer without tools.
+        tool_choice: `none` for an answer without tools; with `tools`, `required` or one of them.
+        tools: The functions that the client runs, for an agent that takes tools.
         instructions: Those of the caller, for an agent that takes any.
         text: The format of the answer, as text or by a JSON schema.
         top_p: The share of the likeliest words.
@@ -125,7 +128,8 @@ class CreateResponse(Parameters):
     temperature: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] | None = None
     max_output_tokens: Annotated[int, Field(gt=0, le=10**9)] | None = None
     max_tool_calls: Count | None = None
-    tool_choice: Literal["auto", "none"] = "auto"
+    tool_choice: JsonValue = "auto"
+    tools: list[JsonValue] = []
 
     instructions: str | None = None
     text: TextParameter = TextParameter()
@@ -133,7 +137,6 @@ class CreateResponse(Parameters):
     reasoning: Ignored = None
     store: bool = True
 
-    tools: Annotated[Any, only(None, [], why=OWN_TOOLS)] = None
     top_logprobs: Annotated[Any, only(None, 0, why="probabilities are not recorded")] = None
     prompt: Annotated[Any, only(None, why="give the text as input")] = None
     parallel_tool_calls: Annotated[
@@ -157,12 +160,17 @@ class CreateResponse(Parameters):
         return conversation.id if isinstance(conversation, ConversationReference) else conversation
 
     @property
+    def client_tools(self) -> tuple[ClientTool, ...]:
+        """The functions that the client runs."""
+        return tools_in(self.tools)
+
+    @property
     def options(self) -> RequestOptions | None:
         """The options of requests to models; None if there are none."""
         return options_of(
             temperature=self.temperature,
             max_output_tokens=self.max_output_tokens,
-            tool_choice="none" if self.tool_choice == "none" else None,
+            tool_choice=choice_in(self.tool_choice, self.client_tools),
             top_p=self.top_p,
         )
 

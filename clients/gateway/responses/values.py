@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from perdure.base import Value
+from perdure.clients.gateway.responses.functions import FunctionItem, ToolObject
 from perdure.values.questions import Question
 
 SERVER = "perdure"
@@ -78,7 +79,7 @@ class ApprovalRequest(Value):
     question: Question | None = Field(default=None, exclude_if=not_)
 
 
-Item = OutputMessage | ToolCallItem | ApprovalRequest
+Item = OutputMessage | ToolCallItem | ApprovalRequest | FunctionItem
 
 
 class InputDetails(Value):
@@ -145,6 +146,13 @@ class TextOptions(Value):
     format: TextFormat | SchemaFormat = TextFormat()
 
 
+class FunctionChoice(Value):
+    """The function that the model is to call first."""
+
+    type: Literal["function"] = "function"
+    name: str
+
+
 class Reasoning(Value):
     """The options of reasoning, which belong to the agent."""
 
@@ -183,8 +191,8 @@ class ResponseObject(Value):
         top_p: As the request gave it, or the default.
         parallel_tool_calls: Always true: an answer of the model may have several calls. Whether
             they run at the same time belongs to the agent.
-        tool_choice: `none` if the request said so.
-        tools: Always empty: they belong to the agent.
+        tool_choice: As the request said, or `auto`.
+        tools: The functions that the client runs. Other tools belong to the agent.
     """
 
     id: str
@@ -207,8 +215,8 @@ class ResponseObject(Value):
     max_tool_calls: int | None = None
     instructions: str | None = None
     parallel_tool_calls: Literal[True] = True
-    tool_choice: str = "auto"
-    tools: tuple[()] = ()
+    tool_choice: str | FunctionChoice = "auto"
+    tools: tuple[ToolObject, ...] = ()
 
     text: TextOptions = TextOptions()
     reasoning: Reasoning = Reasoning()

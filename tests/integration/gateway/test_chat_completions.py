@@ -141,7 +141,7 @@ async def test_completion_is_the_answer_of_a_turn(runtime: Runtime) -> None:
 LABELS = {"test": "h177"}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "two answers": ({"n": 2}, "n"),
-    "tools": ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    "tools": ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
     "functions": ({"functions": [{"name": "f"}]}, "functions"),
     "any JSON": ({"response_format": {"type": "json_object"}}, "response_format.type"),
     "probabilities": ({"logprobs": True}, "logprobs"),
@@ -161,7 +161,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                 said("y"),
             ]
         },
-        "messages[1]",
+        "messages[1].tool_calls",
     ),
     "a sound": (
         {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},

@@ -128,6 +128,11 @@ def make(tools: Iterable[Tool] = TOOLS, **fields: Any) -> AgentWorker:
     return AgentWorker(agent, providers={"stub": provider})
 
 
+def make_taking() -> AgentWorker:
+    """The same worker; its agent takes tools of its clients."""
+    return make(takes_tools=True)
+
+
 def make_waiting() -> AgentWorker:
     """The same worker; its agent waits, beside other calls."""
     return make(toolboxes=[waiting()], parallel_tools=True)

@@ -7,26 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ag_ui.core import ResumeEntry, RunAgentInput, TextPart, UserMessage
+from ag_ui.core import ResumeEntry, RunAgentInput, TextPart, ToolMessage, UserMessage
 from pydantic import Field, GetJsonSchemaHandler, JsonValue, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, to_json
 
+from perdure.clients.gateway.agui.page_block import block_of
 from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.problems import Invalid, RefusedError
 from perdure.temporal.payloads import explain
 from perdure.text import one_line
 from perdure.values.approvals import Settlement
+from perdure.values.client_tools import ClientTool
 from perdure.values.questions import Question
 
 _SCHEMA = "https://ag-ui.com/spec/1.0/schema.json"
-_REFUSED = {
-    "tools": "tools of the page cannot be called: give the agent its tools where it runs",
-    "context": "give it as part of the message, or give the agent a tool that reads it",
-    "state": "a thread has no state besides its messages",
-    "forwarded_props": "the agent cannot read it",
-}
-"""Fields that are refused unless they are empty, and what to do instead."""
 _ABANDONED = "nobody decided"
 _SHOWN = 100
 
@@ -53,6 +48,7 @@ class RunInput(RunAgentInput):
                 "runId": text,
                 "messages": {"type": "array", "items": {"type": "object"}},
                 "resume": {"type": "array", "items": {"type": "object"}},
+                "tools": {"type": "array", "items": {"type": "object"}},
             },
             "required": ["threadId", "runId", "messages"],
         }
@@ -157,10 +153,21 @@ class CallDecision:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of the user."""
+    """A message of the user. `block` is what the user interface says beside it."""
 
     id: str
     text: str
+    block: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceResult:
+    """What the user interface has made of a call of one of its tools."""
+
+    message_id: str
+    call_id: str
+    text: str
+    is_error: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,31 +178,27 @@ class Wanted:
         message: The last message of the user; None without a message.
         answers: The decisions about calls.
         ignored: What is not used of the input, in words.
+        tools: The tools of the user interface.
+        results: What it has made of calls of its tools, since the last message of the user.
     """
 
     message: Message | None
     answers: tuple[CallDecision, ...]
     ignored: tuple[str, ...]
+    tools: tuple[ClientTool, ...] = ()
+    results: tuple[InterfaceResult, ...] = ()
 
 
 def read(run: RunAgentInput) -> Wanted:
     """Return what a run is to do.
 
     Raises:
-        RefusedError: The input has what agents cannot use, or an answer is not valid.
+        RefusedError: A message, a tool or an answer is not valid.
     """
-    _refuse_unusable(run)
     ignored: list[str] = []
     message = _last_message(run, ignored)
     answers = tuple(_answers(run.resume or (), ignored))
-    return Wanted(message, answers, tuple(ignored))
-
-
-def _refuse_unusable(run: RunAgentInput) -> None:
-    for name, instead in _REFUSED.items():
-        if getattr(run, name):
-            alias = type(run).model_fields[name].alias or name
-            raise _invalid(alias, f"{alias} has to be empty: {instead}")
+    return Wanted(message, answers, tuple(ignored), _tools(run), tuple(_results(run)))
 
 
 def _last_message(run: RunAgentInput, ignored: list[str]) -> Message | None:
@@ -212,7 +215,45 @@ def _last_message(run: RunAgentInput, ignored: list[str]) -> Message | None:
         ignored.append("images and files of the message: a thread takes text only")
     if not "".join(texts).strip():
         raise _invalid(f"messages/{index}/content", "the message has no text")
-    return Message(last.id, "".join(texts))
+    return Message(last.id, "".join(texts), block_of(run))
+
+
+def _tools(run: RunAgentInput) -> tuple[ClientTool, ...]:
+    """Return the tools of the user interface.
+
+    Raises:
+        RefusedError: One is not valid.
+    """
+    tools: list[ClientTool] = []
+    for index, tool in enumerate(run.tools or ()):
+        parameters = tool.parameters or {}
+        given = {"name": tool.name, "description": tool.description}
+        try:
+            schema = {"parameters": {"type": "object", **parameters}}
+            tools.append(ClientTool.model_validate({**given, **schema}))
+        except TypeError:
+            raise _invalid(f"tools/{index}", "parameters is a JSON schema of an object") from None
+        except ValidationError as error:
+            raise _invalid(f"tools/{index}", explain(error)) from None
+    return tuple(tools)
+
+
+def _results(run: RunAgentInput) -> Iterator[InterfaceResult]:
+    """Yield the results of calls after the last message of the user."""
+    users = (n for n, message in enumerate(run.messages) if isinstance(message, UserMessage))
+    for message in run.messages[max(users, default=-1) + 1 :]:
+        if isinstance(message, ToolMessage):
+            parts = message.content
+            texts = [parts] if isinstance(parts, str) else [_text(part) for part in parts]
+            error = message.error
+            text = "".join(texts) or error or ""
+            yield InterfaceResult(
+                message.id, message.tool_call_id, text, is_error=error is not None
+            )
+
+
+def _text(part: object) -> str:
+    return part.text if isinstance(part, TextPart) else "[not text]"
 
 
 def _answers(entries: list[ResumeEntry] | tuple[()], ignored: list[str]) -> Iterator[CallDecision]:

@@ -12,7 +12,7 @@ from sse_starlette.event import ServerSentEvent
 from perdure import errors
 from perdure.clients.gateway.agui import run_input, snapshots
 from perdure.clients.gateway.agui.run_input import RunInput
-from perdure.clients.gateway.agui.threads import Thread, decide, open_thread
+from perdure.clients.gateway.agui.threads import Thread, decide, give, open_thread
 from perdure.clients.gateway.agui.translation import Names, Translation, TurnItem
 from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.problems import problem_of
@@ -29,9 +29,10 @@ async def run_agent(call: Call, body: RunInput) -> EventStream:
     """Run an agent over AG-UI 1.0, and stream the events of the protocol.
 
     A thread is a session. The last message of the user is sent to it, unless it has the message;
-    that needs the permission `start`. `resume` decides about calls that wait; that needs the
-    permission `decide`. A disconnect does not stop the run: the same request follows it again, from
-    its messages so far, or with `Last-Event-ID` from an event. It needs the extra `perdure[agui]`.
+    that needs the permission `start`, as do results of the tools of the user interface. `resume`
+    decides about calls that wait; that needs the permission `decide`. A disconnect does not stop
+    the run: the same request follows it again, from its messages so far, or with `Last-Event-ID`
+    from an event. It needs the extra `perdure[agui]`.
     """
     request = run_input.read(body)
     if request.answers:
@@ -45,6 +46,8 @@ async def run_agent(call: Call, body: RunInput) -> EventStream:
             after = None if thread.is_new else call.request.headers.get("last-event-id") or None
             cursor = await _pass_over(run, items, thread, after)
             ignored = await decide(call.client, thread, request.answers, call.caller.subject)
+            run.given = await give(call, thread.turn, request.results)
+            ignored += run.unknown_of(body.messages)
             opening = run.opening((*request.ignored, *ignored))
             messages = _messages(run, items, thread.turn, _frames(opening, cursor))
             followed.pop_all()
@@ -111,7 +114,7 @@ async def _following(
     run: Translation, items: AsyncGenerator[TurnItem, None], turn: Turn[Any]
 ) -> AsyncGenerator[ServerSentEvent, None]:
     """Yield the messages after the opening, until the turn is over or waits for people."""
-    while not (waits := await _waits(run, turn)) and run.state.ended is None:
+    while not (waits := await _waits(run, turn)) and not run.is_over:
         item = await anext(items)
         cursor = item.cursor if isinstance(item, Event) else None
         for message in _frames(run.see(item), cursor):

@@ -14,6 +14,7 @@ from ag_ui.core import (
     UserMessage,
 )
 
+from perdure.clients.gateway.agui.page_block import without_block
 from perdure.clients.sessions.readable import Conversation
 from perdure.turn import withheld
 from perdure.turn.state import TurnState
@@ -79,7 +80,7 @@ def of_turn(
             case messages.UserMessage():
                 message_id = message.id or (task_id if index == 0 else None)
                 if message_id is not None:
-                    yield UserMessage(id=message_id, content=message.brief)
+                    yield UserMessage(id=message_id, content=without_block(message.brief))
             case messages.AssistantMessage():
                 step += 1
                 yield from _of_answer(turn_id, step, message)

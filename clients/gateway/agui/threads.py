@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from perdure import errors
 from perdure.clients.client import AgentClient
-from perdure.clients.gateway.agui.run_input import CallDecision, Message, Wanted
+from perdure.clients.gateway.agui.run_input import CallDecision, InterfaceResult, Message, Wanted
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.operations import Call
 from perdure.clients.gateway.past_events import past_events
@@ -22,6 +22,7 @@ from perdure.clients.turns.handle import Turn
 from perdure.session.wire import SessionTurn
 from perdure.turn.facts import Decided
 from perdure.values.approvals import Decision
+from perdure.values.client_tools import ClientTool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ async def open_thread(call: Call, thread_id: str, request: Wanted) -> Thread:
     if session_turn is None:
         if request.message is None or request.answers:
             raise _nothing_to_follow(call.caller.own(thread_id), request)
-        turn_id = await _say(call, session, request.message)
+        turn_id = await _say(call, session, request.message, request.tools)
         known = await session.conversation()
         session_turn = next(turn for turn in known.turns if turn.turn_id == turn_id)
     assert known is not None
@@ -118,12 +119,43 @@ def _nothing_to_follow(
     )
 
 
-async def _say(call: Call, session: Session, message: Message) -> str:
+async def _say(call: Call, session: Session, message: Message, tools: Sequence[ClientTool]) -> str:
     """Send a message to a session, and return the id of the turn that it began."""
     call.caller.require("start")
     await check_sessions(call.client, call.caller, session.id)
-    sent = await session.say(message.text, id=message.id, if_busy="reject", by=call.caller.subject)
+    sent = await session.say(
+        f"{message.block}{message.text}",
+        id=message.id,
+        if_busy="reject",
+        by=call.caller.subject,
+        client_tools=tools,
+    )
     return (await sent.turn()).id
+
+
+async def give(call: Call, turn: Turn[Any], results: Sequence[InterfaceResult]) -> set[str]:
+    """Give calls that wait for the user interface their results.
+
+    Results of other calls are left out: a run may be repeated, and has those from before, too.
+
+    Returns:
+        The ids of the calls that have results now.
+
+    Raises:
+        PerdureError: As `AgentClient.finish_call`, or the caller may not send a message.
+    """
+    waiting = {each.call_id: each for each in await turn.client_calls()} if results else {}
+    given: set[str] = set()
+    for result in results:
+        known = waiting.get(result.call_id)
+        if known is None:
+            continue
+        call.caller.require("start")
+        await call.client.finish_call(
+            known.token, result.text, is_error=result.is_error, by=call.caller.subject
+        )
+        given.add(result.call_id)
+    return given
 
 
 async def decide(

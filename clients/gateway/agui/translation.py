@@ -39,6 +39,7 @@ from ag_ui.core import (
     ToolCallEndEvent,
     ToolCallResultEvent,
     ToolCallStartEvent,
+    ToolMessage,
 )
 
 from perdure import errors
@@ -48,11 +49,13 @@ from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.tool_progress import ToolProgress
 from perdure.clients.turns.status import Wait
 from perdure.errors import PerdureError
+from perdure.text import one_line
 from perdure.turn import ending
 from perdure.turn.child import Child
 from perdure.turn.facts import ChildEnded, Fact, ModelAnswered, Said, Scheduled, TurnEnded
 from perdure.turn.keys import ChildKey, Key, ModelKey
 from perdure.turn.state import TurnState
+from perdure.turn.waiting import CLIENT
 from perdure.values.approvals import PendingApproval
 from perdure.values.messages import OPEN_CALL, AssistantMessage
 from perdure.values.reports import Usage
@@ -61,6 +64,8 @@ TurnItem = Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp
 Events = Iterator[BaseEvent]
 
 _STOPPED = "the run was stopped"
+_NAMED = 20
+"""So many messages that are not used are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +108,49 @@ class Translation:
         names: What the run is called.
         state: The state of the turn.
         has_caught_up: Whether it has seen all events that history had when watching began.
+        given: The ids of calls of the user interface that this run has given their results.
     """
 
     names: Names
     state: TurnState = field(default_factory=TurnState)
     has_caught_up: bool = False
+    given: set[str] = field(default_factory=set)
     _step: int | None = None
     _text: _OpenText | None = None
     _unanswered: list[str] = field(default_factory=list)
     _children: dict[str, bool] = field(default_factory=dict)
     _usage: dict[tuple[str, str], Usage] = field(default_factory=lambda: defaultdict(Usage))
     _tokens_below: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the turn is over, or waits for the user interface to run its tools."""
+        if self.state.ended is not None:
+            return True
+        waiting = self.state.waiting
+        if not self.has_caught_up or waiting is None or waiting.kind != CLIENT:
+            return False
+        unfinished = {each.call.id for _, each in self.state.open_step.unfinished}
+        return bool(unfinished) and not unfinished & self.given
+
+    def unknown_of(self, messages: Sequence[Message]) -> list[str]:
+        """Return the messages of a client that the thread does not have, in words."""
+        known = {message.id for message in self._snapshot().messages} | {*self.names.message_ids}
+        unknown = [
+            message.id
+            for message in messages
+            if message.id not in known
+            and not (isinstance(message, ToolMessage) and self._has_result(message.tool_call_id))
+        ]
+        if not unknown:
+            return []
+        shown = ", ".join(one_line(message_id, 100) for message_id in unknown[:_NAMED])
+        return [f"messages that the thread does not have: {shown}"]
+
+    def _has_result(self, call_id: str) -> bool:
+        messages = self._snapshot().messages
+        of_tools = (message for message in messages if isinstance(message, ToolMessage))
+        return call_id in self.given or any(each.tool_call_id == call_id for each in of_tools)
 
     def opening(self, ignored: Sequence[str]) -> Events:
         """Yield the beginning of the run: the messages so far, and what is in progress."""
@@ -247,7 +284,12 @@ class Translation:
     # --- the end of the run
 
     def finished(self) -> Events:
-        """Yield the end of a run whose turn is over."""
+        """Yield the end of a run whose turn is over, or waits for the user interface."""
+        if self.state.ended is None:
+            yield from self._end_of_text()
+            yield from self._end_of_step()
+            yield self._over(RunFinishedSuccessOutcome())
+            return
         try:
             output = self._output()
         except errors.TurnCancelledError:

@@ -26,6 +26,7 @@ from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says, slowly
 
 from ...conftest import Runtime
+from ...support.client_tools import guide
 from ...support.delegating import app, delegate, researcher, writer
 from ...support.gateway.agui import (
     Told,
@@ -349,10 +350,7 @@ def denying(thread: str, interrupt: str, **payload: Any) -> dict[str, Any]:
 NOT_VALID: dict[str, dict[str, Any]] = {
     "/threadId": {"runId": "r-1", "messages": []},
     "/messages/0": asking("b1", "r-1", {"id": "1", "role": "judge", "content": "Guilty."}),
-    "/tools": saying(tools=[{"name": "alert", "description": "Show."}]),
-    "/context": saying(context=[{"description": "d", "value": "v"}]),
-    "/state": saying(state={"a": 1}),
-    "/forwardedProps": saying(forwardedProps={"a": 1}),
+    "/tools/0": saying(tools=[{"name": "a b", "description": "Show."}]),
     "/messages/0/content": asking("b1", "r-1", user(" ", "m-1")),
     "/resume/0/payload": denying("b1", "a#b#c", approved="yes"),
     "/resume/0/payload/editedArgs": denying("b1", "a#b#c", approved=False, editedArgs={}),
@@ -436,8 +434,9 @@ async def test_client_of_the_protocol(runtime: Runtime) -> None:
         ),
         "editor": ScriptedModel(delegate("writer", "Pay."), says("It is paid.")),
         "writer": ScriptedModel(calls(call("refund", euros=40)), says("Paid.")),
+        "guide": ScriptedModel(calls(call("locate"), call("locate")), says("You are in Bern.")),
     }
-    agents = app(researcher(), writer(tools=[refund]), DESK)
+    agents = app(researcher(), writer(tools=[refund]), DESK, guide(model="guide"))
     async with runtime(agents, model=models) as client, served(client) as http:
         program = str(Path(__file__).parents[2] / "support/gateway/agui_client.js")
         process = await asyncio.create_subprocess_exec(
@@ -466,7 +465,11 @@ async def test_client_of_the_protocol(runtime: Runtime) -> None:
     assert {one["id"]: one for one in done["messages"]} == {
         one["id"]: one for one in done["others"]
     }
-    assert "tools has to be empty" in done["refused"]
+    located, found_out = done["guide"]
+    assert located["interrupts"] == []
+    assert "TOOL_CALL_RESULT" not in located["seen"]
+    assert found_out["seen"].count("TOOL_CALL_RESULT") == 2
+    assert found_out["result"] == "You are in Bern."
 
 
 def cursor_at(cursor: str, event: int) -> str:

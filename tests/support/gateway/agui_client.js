@@ -40,15 +40,22 @@ async function main() {
 
   const other = agentOf(base, token, "desk", "js-1");
   await other.run();
-  const tools = [{ name: "alert", description: "Show." }];
-  const refused = await other.run({ tools }).then(() => "", String);
+
+  const guide = agentOf(base, token, "guide", "js-3");
+  const tools = [{ name: "locate", description: "Where the user is.", parameters: {} }];
+  guide.agent.addMessage({ id: "m-1", role: "user", content: "Where am I?" });
+  await guide.run({ tools });
+  const asked = guide.agent.messages.at(-1).toolCalls;
+  for (const { id } of asked)
+    guide.agent.addMessage({ id: `r-${id}`, role: "tool", toolCallId: id, content: "Bern" });
+  await guide.run({ tools });
   console.log(
     JSON.stringify({
       desk: desk.runs,
       editor: editor.runs,
       messages: desk.agent.messages,
       others: other.agent.messages,
-      refused,
+      guide: guide.runs,
     }),
   );
 }

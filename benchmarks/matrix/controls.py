@@ -131,8 +131,8 @@ CONTROLS = (
             also=(
                 (
                     "perdure/values/approvals.py",
-                    '"\\n".join((run_id, self.call_id, self.digest))',
-                    "self.call_id",
+                    '"\\n".join((run_id, call_id, digest))',
+                    "call_id",
                 ),
             ),
         ),

@@ -131,8 +131,8 @@ CONTROLS = (
             also=(
                 (
                     "perdure/values/approvals.py",
-                    '"\\n".join((run_id, self.call_id, self.digest))',
-                    "self.call_id",
+                    '"\\n".join((run_id, call_id, digest))',
+                    "call_id",
                 ),
             ),
         ),
@@ -158,7 +158,7 @@ CONTROLS = (
         Planted(
             "every decision that arrives in one workflow task is accepted",
             "perdure/turn/gates.py",
-            "        if approval.call_id in open_ids\n",
+            "        if (approval.call_id, approval.digest) in open_places\n",
             "",
             ("decided_twice",),
         ),

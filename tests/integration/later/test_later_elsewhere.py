@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from perdure import Agent, AgentReport, Delegate, ToolContext, ToolOutcome, errors, tool
+from perdure import Agent, AgentReport, Budget, Delegate, ToolContext, ToolOutcome, errors, tool
 from perdure.events import CallFinished, WaitBegan
 from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, call, calls, says
 from perdure.values.messages import ToolMessage, ToolResult
@@ -67,6 +67,32 @@ async def test_job_goes_on_in_a_new_run_of_its_turn(runtime: Runtime) -> None:
     assert len(service.started) == 1
     assert results(report)[-1].content == "ok"
     assert report.spent.tool_calls == 61
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("F10", "F11")
+async def test_time_of_a_turn_is_up_in_the_new_run_that_waits_for_a_job(runtime: Runtime) -> None:
+    """Nothing else wakes that run: no tool was called there, and nobody polls."""
+    service = Service()
+    start = service.tool(cancel=service.cancel, timeout=timedelta(hours=1))
+    agent = deployer(service, [start, look], parallel_tools=True, on_exhausted="finish")
+    model = ScriptedModel(
+        calls(*(call("look", number=n) for n in range(60))), calls(DEPLOY), says("I stop here.")
+    )
+    limit = Budget(time=timedelta(seconds=20))
+    async with runtime(agent, model=model) as client:
+        turn = await begin(client, "deployer", timeout=SHORT_TASK, budget=limit)
+        await until_waiting(turn)
+        before = len(await runs_of(client, turn))
+        for number in range(200):
+            await turn.add_budget(iterations=1, by=f"{number}")
+            if len(await runs_of(client, turn)) > before:
+                break
+        assert len(await runs_of(client, turn)) > before
+        report = await turn.result()
+
+    assert report.output == "I stop here."
+    assert service.cancelled == ["job-shop"]
 
 
 @pytest.mark.accepts("F11")

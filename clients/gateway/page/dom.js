@@ -107,7 +107,29 @@ export function reconcile(element, items, keyOf, render) {
     if (element.children[place] !== child)
       element.insertBefore(child, element.children[place] ?? null);
   });
-  for (const child of known.values()) child.remove();
+  for (const child of known.values()) removeKeepingFocus(child);
+}
+
+/** Remove an element; a focus in it goes to what is next to it, or to the content of the page. */
+function removeKeepingFocus(old) {
+  const isFocused = old.contains(document.activeElement);
+  const near = old.nextElementSibling ?? old.previousElementSibling;
+  old.remove();
+  if (!isFocused) return;
+  const target =
+    near?.querySelector("h3[tabindex], button, a, input") ?? document.getElementById("main");
+  target?.focus({ preventScroll: true });
+}
+
+/** Make the content of an element again only when what it shows has changed. */
+export function once(element, shown, make) {
+  if (element.querySelector(":scope > :not([data-key])")) fill(element); // a skeleton
+  reconcile(
+    element,
+    [shown],
+    () => "all",
+    () => h("div", null, make()),
+  );
 }
 
 function replaceKeepingFocus(old, fresh) {

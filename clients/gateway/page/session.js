@@ -7,8 +7,9 @@ import { decision } from "./decide.js";
 import { announce, fill, h, reconcile, words } from "./dom.js";
 import { ask, problem } from "./dialogs.js";
 import { money } from "./format.js";
+import { limits } from "./limits.js";
 import { bubble, resultsOf } from "./messages.js";
-import { badge, bars, folded, turnLink } from "./parts.js";
+import { badge, folded, turnLink } from "./parts.js";
 
 const EVERY = 5_000;
 const SOON = 200;
@@ -154,10 +155,9 @@ class Chat {
             status.budget?.usd ? ` of ${money(status.budget.usd)}` : "",
           ),
           () => [
-            bars({
-              spent: { ...status.spent, usd: spentOf(status, turns), time: "PT0S" },
+            limits({
+              spent: { ...status.spent, usd: spentOf(status, turns) },
               budget: status.budget,
-              steps: status.turns,
             }),
             h(
               "ul.tree",

@@ -195,22 +195,24 @@ function changed(condition, action) {
 }
 
 /**
- * Read the events that a turn has had, the first ones too, and nothing after that. `onEvent` gets
- * each; the cursor of the last one is returned.
+ * Follow the events of a turn, from the first one, until it is over. `isPast` ends it with the last
+ * event that there is now. Other values are those of `follow`.
  */
-export async function past(turnId, { include, after = "", signal, onEvent }) {
+export async function followTurn(id, { signal, onMessage, isPast = false, ...options }) {
   const reading = new AbortController();
-  let cursor = after;
-  await follow(path("turns", turnId, "events"), {
-    query: { include, after, live: false },
-    signal: signal ? AbortSignal.any([signal, reading.signal]) : reading.signal,
+  let isOver = false;
+  let isCaughtUp = false;
+  await follow(path("turns", id, "events"), {
+    ...options,
+    signal: AbortSignal.any([signal, reading.signal]),
     onMessage: (event) => {
-      if (event.kind === "caught_up") reading.abort();
-      else if (!reading.signal.aborted) onEvent(event);
-      cursor = event.cursor || cursor;
+      if (reading.signal.aborted) return;
+      onMessage(event);
+      isOver ||= event.kind === "turn_ended";
+      isCaughtUp ||= event.kind === "caught_up";
+      if (isCaughtUp && (isPast || isOver)) reading.abort();
     },
   });
-  return cursor;
 }
 
 async function* messagesOf(body) {
@@ -233,7 +235,7 @@ async function* messagesOf(body) {
   }
 }
 
-const SLICE = 12; // milliseconds of work between two chances to paint and to answer a key
+const SLICE = 8; // milliseconds of work between two chances to paint and to answer a key
 let rested = performance.now();
 
 /** Let the browser paint and answer keys, if it had no chance for a while. */

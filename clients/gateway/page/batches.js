@@ -24,7 +24,7 @@ export function batches(main, signal) {
         mark: badge(entry.state ?? "terminated"),
         link: h("a.task", { href: hashOf("batches", entry.id) }, entry.id),
         numbers: [
-          h("span.amount", null, `${count(entry.done)} of ${count(entry.total)}`),
+          h("span.amount", null, `${count(entry.done + entry.failed)} of ${count(entry.total)}`),
           h("span.muted", null, ago(entry.ended_at ?? entry.started_at)),
         ],
         second: [
@@ -45,12 +45,7 @@ function progress({ done, failed, total }) {
     piece.style.width = `${((number / Math.max(1, total)) * 100).toFixed(1)}%`;
     return piece;
   };
-  return h(
-    "span.progress",
-    { "aria-hidden": "true" },
-    part(done - failed, "good"),
-    part(failed, "bad"),
-  );
+  return h("span.progress", { "aria-hidden": "true" }, part(done, "good"), part(failed, "bad"));
 }
 
 export function batch(main, signal, id) {
@@ -147,7 +142,8 @@ function heading(status, onDone) {
       "p.muted",
       null,
       badge(status.state),
-      ` ${status.agent} · ${count(status.done)} of ${plural(status.total, "task")} ended`,
+      ` ${status.agent} · ${count(status.done + status.failed)} of `,
+      `${plural(status.total, "task")} ended`,
       `, ${count(status.running)} run, ${count(status.pending)} are to begin`,
       status.waiting ? `, ${count(status.waiting)} wait` : "",
       " · ",

@@ -4,7 +4,7 @@
 //
 // `token` of "./api.js" has the bearer token of the user; the element takes it from `chat.token`.
 
-import { Problem, follow, get, path, post, randomId, token } from "./api.js";
+import { Problem, follow, followTurn, get, path, post, randomId, token } from "./api.js";
 import { written } from "./detail.js";
 import { fill, h, seen, words } from "./dom.js";
 import { problem } from "./dialogs.js";
@@ -15,7 +15,7 @@ const SOON = 150;
 
 class PerdureChat extends HTMLElement {
   #stop = null;
-  #shown = new Map();
+  #isBegun = false;
   #timer = null;
   #turn = null;
   #live = null;
@@ -42,24 +42,21 @@ class PerdureChat extends HTMLElement {
     this.#stop?.abort();
   }
 
-  #begin() {
+  async #begin() {
     this.#stop?.abort();
     this.#stop = new AbortController();
-    this.#turn = null;
-    this.#refresh();
-    this.#follow();
-  }
-
-  /** Follow the session; one that nobody has begun is looked for when a message was sent. */
-  async #follow() {
     const { signal } = this.#stop;
+    this.#turn = null;
     try {
+      await get(path("sessions", this.session), {}, signal);
+      this.#isBegun = true;
+      this.#refresh();
       await follow(path("sessions", this.session, "events"), {
         signal,
         onMessage: () => this.#soon(),
       });
     } catch (error) {
-      if (!signal.aborted && error.status !== 404) this.#fail(error);
+      if (!signal.aborted && error.status !== 404) this.#fail(error); // the first message begins it
     }
   }
 
@@ -79,10 +76,9 @@ class PerdureChat extends HTMLElement {
       fill(this.trouble);
       this.#show(messages.filter((one) => one.role === "user" || one.role === "assistant"));
       this.#run(status.turn);
-      this.isClosed = status.state === "closed";
-      this.box.disabled = this.isClosed;
+      this.box.disabled = status.state === "closed";
     } catch (error) {
-      if (!signal.aborted && error.status !== 404) this.#fail(error);
+      if (!signal.aborted) this.#fail(error);
     }
   }
 
@@ -111,7 +107,7 @@ class PerdureChat extends HTMLElement {
     if (!turnId) return;
     this.#live = new AbortController();
     const view = new Answer(this.now, turnId, () => this.#toEnd());
-    follow(path("turns", turnId, "events"), {
+    followTurn(turnId, {
       query: { include: ["task"] },
       signal: AbortSignal.any([this.#stop.signal, this.#live.signal]),
       onMessage: (event) => view.see(event),
@@ -141,8 +137,8 @@ class PerdureChat extends HTMLElement {
         this.box.value = "";
         key = randomId();
         fill(this.trouble);
-        if (!this.past.state) this.#begin();
-        else this.#refresh();
+        if (this.#isBegun) this.#refresh();
+        else this.#begin();
       } catch (error) {
         this.#fail(error);
       }

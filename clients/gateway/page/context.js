@@ -1,6 +1,6 @@
 // What a call is about: what was asked, and what the model said when it asked for the call.
 
-import { past } from "./api.js";
+import { followTurn } from "./api.js";
 import { written } from "./detail.js";
 import { fill, h, words } from "./dom.js";
 import { problem } from "./dialogs.js";
@@ -24,10 +24,11 @@ export function contextOf(one, signal) {
 
 async function read({ id, call }, signal) {
   const found = { request: "", said: "", messages: [] };
-  await past(id, {
-    include: ["task"],
+  await followTurn(id, {
+    query: { include: ["task"], live: false },
+    isPast: true,
     signal,
-    onEvent: (event) => {
+    onMessage: (event) => {
       if (event.kind === "turn_started") found.request = event.text || event.task || "";
       if (event.kind === "said") found.messages.push(event.text ?? "");
       const asks =

@@ -1,6 +1,6 @@
 // What became of calls that waited in the inbox, as the events of their turns say.
 
-import { past } from "./api.js";
+import { followTurn } from "./api.js";
 import { h } from "./dom.js";
 import { ago } from "./format.js";
 import { turnLink } from "./parts.js";
@@ -20,10 +20,11 @@ export async function lookUp({ id, call }, signal) {
     tone: "muted",
   };
   try {
-    await past(id, {
-      include: ["errors"],
+    await followTurn(id, {
+      query: { include: ["errors"], live: false },
+      isPast: true,
       signal,
-      onEvent: (event) => {
+      onMessage: (event) => {
         if (event.kind === "wait_ended" && event.expired?.includes(call.call_id))
           Object.assign(found, { verdict: "expired", at: event.at, tone: "wait" });
         if (event.kind === "turn_ended" && found.verdict === "gone")

@@ -1,7 +1,7 @@
 // The turn of a delegate inside the trace of its parent: its events are read when it is opened, and
 // again when the parent has news of it.
 
-import { past } from "./api.js";
+import { followTurn } from "./api.js";
 import { fill, h } from "./dom.js";
 import { problem } from "./dialogs.js";
 import { Feeder } from "./feeder.js";
@@ -54,11 +54,14 @@ export class Delegates {
     try {
       while (opened.isStale && !this.signal.aborted) {
         opened.isStale = false;
-        opened.cursor = await past(turnId, {
-          include: PRIVATE,
-          after: opened.cursor,
+        await followTurn(turnId, {
+          query: { include: PRIVATE, after: opened.cursor, live: false },
+          isPast: true,
           signal: this.signal,
-          onEvent: (event) => opened.feeder.push(event),
+          onMessage: (event) => {
+            opened.cursor = event.cursor || opened.cursor;
+            opened.feeder.push(event);
+          },
         });
       }
     } catch (error) {

@@ -20,7 +20,7 @@ export class Feeder {
     this.isBusy = true;
     await Promise.resolve(); // the events of one network packet come together
     while (this.waiting.length) {
-      const slice = this.waiting.splice(0, 25);
+      const slice = this.waiting.splice(0, 8);
       for (const event of slice) this.handle(event);
       this.flush();
       await breath();

@@ -49,9 +49,19 @@ export function admits(entry, { q, delegates, agent, parent, reason }) {
   if (entry.parent && !delegates && !agent && !parent) return false;
   if (reason && entry.error?.code !== reason) return false;
   if (!q) return true;
+  return textOf(entry).includes(q.toLowerCase());
+}
+
+const texts = new WeakMap();
+
+/** What a turn is searched by; it is made once. */
+function textOf(entry) {
+  const known = texts.get(entry);
+  if (known !== undefined) return known;
   const labels = Object.entries(entry.labels).map(([name, value]) => `${name}=${value}`);
   const text = [entry.id, entry.task, entry.agent, entry.last_agent, entry.error?.code, ...labels];
-  return text.join("\n").toLowerCase().includes(q.toLowerCase());
+  texts.set(entry, text.join("\n").toLowerCase());
+  return texts.get(entry);
 }
 
 /** The fields of the filters. `onChange` is called with the new ones; `focus` is the search. */

@@ -7,7 +7,7 @@ import { clock, count, duration, money } from "./format.js";
 import { firstLine } from "./markdown.js";
 import { turnLink } from "./parts.js";
 
-const CHUNK = 50;
+const CHUNK = 12;
 const MARKS = { message: "✎", model: "◆", call: "⚙", child: "↳", wait: "⏸", note: "·" };
 const BRIEF = 160;
 const WIDE = matchMedia("(min-width: 60rem)");

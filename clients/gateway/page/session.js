@@ -1,6 +1,6 @@
 // A session as a chat: its messages, its running turn, its queue, and a form for the next message.
 
-import { Problem, follow, get, path, post, randomId, repeat } from "./api.js";
+import { Problem, follow, followTurn, get, path, post, randomId, repeat } from "./api.js";
 import { may } from "./caller.js";
 import { Conversation } from "./conversation.js";
 import { decision } from "./decide.js";
@@ -256,7 +256,7 @@ class Chat {
     this.follows = new AbortController();
     const signal = AbortSignal.any([this.signal, this.follows.signal]);
     const conversation = new Conversation(this.parts.running, { asked: "Message" });
-    follow(path("turns", turnId, "events"), {
+    followTurn(turnId, {
       query: { include: ["task", "arguments", "results", "errors"] },
       signal,
       onMessage: (event) => {

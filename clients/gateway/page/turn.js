@@ -2,7 +2,7 @@
 // the details of the row that is chosen.
 
 import { buttons, topUp } from "./actions.js";
-import { Problem, follow, get, path, repeat } from "./api.js";
+import { Problem, breath, followTurn, get, path, repeat } from "./api.js";
 import { inTemporal, may } from "./caller.js";
 import { decision } from "./decide.js";
 import { Delegates, PRIVATE } from "./delegates.js";
@@ -124,7 +124,7 @@ class View {
 
   async watch() {
     try {
-      await follow(path("turns", this.id, "events"), {
+      await followTurn(this.id, {
         query: { include: PRIVATE },
         signal: this.signal,
         onMessage: (event) => this.feeder.push(event),
@@ -192,9 +192,11 @@ class View {
   async openAll(open) {
     const all = [{ rows: this.rows }, ...this.delegates.traces()];
     const entries = all.flatMap(({ rows }) => [...rows.entries.values()]);
-    for (const [place, entry] of entries.entries()) {
-      if (entry.summary) entry.element.open = open;
-      if (place % 20 === 19) await new Promise((resolve) => setTimeout(resolve));
+    for (const entry of entries) {
+      if (!entry.summary) continue;
+      if (open) entry.prepare();
+      entry.element.open = open;
+      await breath();
     }
   }
 

@@ -15,7 +15,8 @@ import { reasonOf } from "./reasons.js";
 const EVERY = 4_000;
 const MOST_ASKED = 20;
 const FIRST = 60;
-const MORE = 100;
+const MORE = 40;
+const PAUSE = 120;
 
 export function turns(main, signal, _, query) {
   return new List(main, signal, filtersOf(query));
@@ -27,6 +28,7 @@ class List {
     this.filters = filters;
     this.live = new Map();
     this.room = FIRST;
+    this.shown = [];
     this.trouble = h("div");
     this.day = h("section.card.day", { "aria-label": "The last day", hidden: true });
     this.list = h("ul.rows", { "aria-label": "Turns" });
@@ -70,14 +72,18 @@ class List {
     );
   }
 
+  /** Show others, once somebody has stopped typing. */
   change() {
-    this.room = FIRST;
-    if (this.key === JSON.stringify(asked(this.filters))) {
-      this.show();
-      return;
-    }
-    this.ask();
-    this.refresh();
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.room = FIRST;
+      if (this.key === JSON.stringify(asked(this.filters))) {
+        this.show();
+        return;
+      }
+      this.ask();
+      this.refresh();
+    }, PAUSE);
   }
 
   async refresh() {
@@ -98,10 +104,13 @@ class List {
   sentinel() {
     const seen = new IntersectionObserver(async ([one]) => {
       if (!one.isIntersecting || this.signal.aborted) return;
-      if (this.room < this.shown) this.room += MORE;
+      if (this.room < this.shown.length) this.room += MORE;
       else if (this.turns.isWhole || !this.turns.entries.size) return;
-      else await this.turns.more().catch(() => {});
-      this.show();
+      else {
+        await this.turns.more().catch(() => {});
+        this.choose();
+      }
+      this.showRows();
       seen.unobserve(this.below);
       seen.observe(this.below);
     });
@@ -110,22 +119,30 @@ class List {
   }
 
   show() {
-    const { turns, filters } = this;
     this.skeleton.remove();
-    const shown = turns.ordered.filter((one) => admits(one, filters));
-    this.shown = shown.length;
-    suggest(this.agents, turns.ordered);
-    day(this.day, shown, turns.isWhole, (reason) => this.bar.set({ reason }));
-    const entries = shown
-      .slice(0, this.room)
-      .map((one) => ({ ...one, live: one.outcome ? null : (this.live.get(one.id) ?? null) }));
+    this.choose();
+    suggest(this.agents, this.turns.ordered);
+    day(this.day, this.shown, this.turns.isWhole, (reason) => this.bar.set({ reason }));
+    this.showRows();
+  }
+
+  choose() {
+    this.shown = this.turns.ordered.filter((one) => admits(one, this.filters));
+  }
+
+  showRows() {
+    const entries = this.shown.slice(0, this.room).map((one) => {
+      const live = one.outcome ? null : this.live.get(one.id);
+      return live ? { ...one, live } : one;
+    });
     reconcile(this.list, entries, (one) => one.id, row);
-    fill(this.below, this.countOf(shown, entries));
+    fill(this.below, this.countOf(this.shown, entries));
   }
 
   countOf(shown, entries) {
     const { turns, filters } = this;
-    const id = filters.q && !shown.some((one) => one.id === filters.q) ? filters.q : "";
+    const id =
+      /^\S+$/.test(filters.q) && !shown.some((one) => one.id === filters.q) ? filters.q : "";
     const byId = id ? [" ", h("a", { href: hashOf("turns", id) }, `Open the turn ${id}`)] : null;
     if (!shown.length) return ["No turns. Start one, or show others.", byId];
     const left = turns.ordered.length - shown.length;
@@ -140,9 +157,7 @@ class List {
 
   /** Ask what the first turns that run have cost. */
   async cost() {
-    const open = [...this.list.children]
-      .map((one) => JSON.parse(one.state))
-      .filter((one) => !one.outcome);
+    const open = [...this.list.children].map((one) => one.item).filter((one) => !one.outcome);
     for (const one of open.slice(0, MOST_ASKED)) {
       if (this.signal.aborted) return;
       try {
@@ -152,7 +167,7 @@ class List {
         this.live.delete(one.id);
       }
     }
-    if (!this.signal.aborted && this.live.size) this.show();
+    if (!this.signal.aborted && this.live.size) this.showRows();
   }
 }
 

@@ -3,7 +3,6 @@
 import { followTurn } from "./api.js";
 import { written } from "./detail.js";
 import { fill, h, words } from "./dom.js";
-import { problem } from "./dialogs.js";
 
 const known = new Map();
 
@@ -16,7 +15,7 @@ export function contextOf(one, signal) {
     (found) => fill(element, shown(found, one)),
     (error) => {
       known.delete(key);
-      if (!signal.aborted) fill(element, problem(error));
+      if (!signal.aborted) fill(element, h("p.small.muted", null, `Not read: ${error.title}.`));
     },
   );
   return element;

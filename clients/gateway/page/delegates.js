@@ -12,9 +12,10 @@ import { Trace } from "./trace.js";
 export const PRIVATE = ["task", "arguments", "results", "errors"];
 
 export class Delegates {
-  constructor(signal, onSelect) {
+  constructor(signal, { onSelect, onRead }) {
     this.signal = signal;
     this.onSelect = onSelect;
+    this.onRead = onRead;
     this.opened = new Map();
   }
 
@@ -68,6 +69,7 @@ export class Delegates {
       if (!this.signal.aborted) fill(opened.trouble, problem(error));
     }
     opened.isReading = false;
+    this.onRead();
   }
 
   /** The traces of the delegates that are shown. */

@@ -11,6 +11,10 @@ const KINDS = {
   truncated: "wait",
   idle: "calm",
   open: "calm",
+  active: "good",
+  stopped: "calm",
+  skipped: "calm",
+  "not started": "calm",
   closed: "calm",
   cancelled: "calm",
 };

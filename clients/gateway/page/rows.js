@@ -53,10 +53,15 @@ export class Rows {
   flush(trace) {
     if (this.scale.element === this.element && trace.began !== null) {
       this.scale.began = trace.began;
-      this.stretch((trace.ended ?? Math.max(trace.last, Date.now())) - trace.began);
+      this.stretch((trace.ended ?? this.now(trace)) - trace.began);
     }
     for (const row of this.dirty) this.entries.get(row).show();
     this.dirty.clear();
+  }
+
+  /** The end of the bars of a turn that is not over: a wait for a person does not stretch them. */
+  now(trace) {
+    return trace.waiting ? trace.last : Math.max(trace.last, Date.now());
   }
 
   /** Set the time that the whole width of the bars stands for. */
@@ -185,11 +190,10 @@ class Entry {
   sayState() {
     const { row } = this;
     const isPlain = ["done", "asked for", "", "completed"].includes(row.state);
-    fill(
-      this.state,
-      isPlain ? h("span.unseen", null, row.state) : row.state,
-      row.count > 1 ? ` ×${row.count}` : "",
-    );
+    const shown = isPlain && row.decision ? row.decision : row.state;
+    const isHidden = isPlain && !row.decision;
+    const times = row.count > 1 ? ` ×${row.count}` : "";
+    fill(this.state, isHidden ? h("span.unseen", null, shown) : shown, times);
     this.state.className = `state ${row.tone}`;
     this.element.dataset.tone = row.tone || "none";
   }

@@ -23,6 +23,7 @@ const SOON = 250;
 const SHARE = 4; // the status of a long turn takes time: at most a fourth of it
 const EVERY = 8_000;
 const TICK = 1_000;
+const A_FRAME = 16; // rows that are opened before the next picture
 const OPENED = 6; // a small tree of delegates is shown open
 
 export function turn(main, signal, id) {
@@ -63,7 +64,10 @@ class View {
 
   /** Begin the trace, at first and when the turn was reset. */
   begin() {
-    this.delegates = new Delegates(this.signal, (row) => this.select(row));
+    this.delegates = new Delegates(this.signal, {
+      onSelect: (row) => this.select(row),
+      onRead: () => this.prices(),
+    });
     this.rows = new Rows({
       label: "Trace",
       onSelect: (row) => this.select(row),
@@ -192,11 +196,11 @@ class View {
   async openAll(open) {
     const all = [{ rows: this.rows }, ...this.delegates.traces()];
     const entries = all.flatMap(({ rows }) => [...rows.entries.values()]);
-    for (const entry of entries) {
-      if (!entry.summary) continue;
+    for (const [place, entry] of entries.entries()) {
       if (open) entry.prepare();
-      entry.element.open = open;
+      if (entry.summary) entry.element.open = open;
       await breath();
+      if (place % A_FRAME === 0) await new Promise(requestAnimationFrame); // rows in sight cost most
     }
   }
 
@@ -303,20 +307,20 @@ class View {
 
   /** Show the money and the steps of the delegates in their rows. */
   prices() {
+    const all = [{ trace: this.trace, rows: this.rows }, ...this.delegates.traces()];
     const visit = (node) => {
       for (const child of node.children) {
-        for (const { trace } of [{ trace: this.trace }, ...this.delegates.traces()]) {
+        for (const { trace, rows } of all) {
           const row = trace.byKey.get(`child ${child.id}`);
           if (!row || row.cost === child.spent.usd) continue;
           row.cost = child.spent.usd;
-          row.steps = child.steps;
-          trace.onRow(row, false);
+          rows.draw(row, false);
         }
         visit(child);
       }
     };
     if (this.status && !this.isPast) visit(this.status);
-    this.rows.flush(this.trace);
+    for (const { trace, rows } of all) rows.flush(trace);
   }
 }
 

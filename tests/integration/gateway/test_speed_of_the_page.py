@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -78,20 +79,27 @@ class Pauses(dict[str, float]):
         self[name] = max(tasks)
 
 
+async def until(page: Page, condition: str) -> None:
+    """Wait for a condition. Locators would look at all elements, in the time of the page."""
+    async with asyncio.timeout(LONG / 1_000):
+        while not await page.evaluate(condition):  # noqa: ASYNC110 - it is asked in the browser
+            await asyncio.sleep(0.2)
+
+
 async def open_turn(page: Page, address: str, pauses: Pauses) -> None:
     """A turn of a thousand steps is opened, searched, scrolled and unfolded."""
     async with pauses.of("open"):
         await page.goto(f"{address}/ui/#/turns/large")
-        await page.locator("details.entry").nth(2_000).wait_for(state="attached")
+        await until(page, "document.querySelectorAll('details.entry').length > 2_000")
     async with pauses.of("find"):
         await page.keyboard.press("/")
         await page.keyboard.type("Step 987")
-        await page.locator(".found", has_text="1 of 1").wait_for()  # a text in all is found slowly
+        await until(page, "document.querySelector('.found').textContent === '1 of 1'")
     async with pauses.of("scroll"):
         await page.mouse.wheel(0, 20_000)
     async with pauses.of("open all"):
         await page.locator(".toolbar button").click()
-        await page.locator("details.entry:not([open])").first.wait_for(state="detached")
+        await until(page, "!document.querySelector('details.entry:not([open])')")
 
 
 async def open_list(page: Page, address: str, pauses: Pauses) -> None:

@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers typescript acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -90,9 +90,16 @@ deploy-tools: $(READY)
 
 MCP_SERVERS = @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
 AGUI_CLIENT = @ag-ui/client@1.0.0
+TYPESCRIPT = typescript@5.9.3 openapi-typescript@7.13.0  # the second needs the API of the first, which 7 no longer has
 
-mcp-servers:          ## MCP servers and a client of AG-UI that others have written in TypeScript, into node_modules, for tests; needs Node.js
-	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix . $(MCP_SERVERS) $(AGUI_CLIENT)
+mcp-servers:          ## MCP servers and a client of AG-UI that others have written in TypeScript, and its compiler, into node_modules, for tests; needs Node.js
+	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix . $(MCP_SERVERS) $(AGUI_CLIENT) $(TYPESCRIPT)
+
+typescript: $(READY)  ## the client in TypeScript: its types from the OpenAPI document, compiled, and packed into dist/; needs Node.js
+	@test -x node_modules/.bin/tsc || $(MAKE) --no-print-directory mcp-servers
+	@$(BIN)/python -m tests.support.docs.typescript_types
+	@node_modules/.bin/tsc --project clients/typescript
+	@mkdir -p dist && npm pack --silent --pack-destination dist ./clients/typescript
 
 # What writes or lists something
 
@@ -117,7 +124,7 @@ lock: $(READY)        ## pin the newest versions that pyproject.toml allows
 	  --no-emit-index-url --no-annotate --quiet --custom-compile-command "make lock" -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .venv-peers .perdure build dist *.egg-info
+	rm -rf $(VENV) .venv-peers .perdure build dist clients/typescript/dist *.egg-info
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Perdure needs Python 3.11 or newer; say which with make PYTHON=python3.12")'

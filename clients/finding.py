@@ -257,8 +257,9 @@ class Finder:
         task_queue: str | None = None,
         id_prefix: str | None = None,
     ) -> AsyncIterator[tuple[TurnEntry, PendingApproval]]:
-        """Return every call that waits for a person, with its turn.
+        """Return every call that waits for a person or for a job, with its turn.
 
+        A call of the kind `elsewhere` waits for the result of a job; nobody decides about it.
         A turn that this process cannot decode is left out, with a warning in the log `perdure`.
         `turns(state="waiting")` includes it, with its `error`.
 

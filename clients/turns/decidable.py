@@ -203,6 +203,8 @@ class DecidableTurn(ReadableTurn[T]):
             )
         if answer is not None:  # a worker of an earlier release would take it for an approval
             check_kind(call, "question")
+        if call.is_job:
+            check_kind(call, "approval")
         decision = Decision(
             call_id=call.call_id,
             digest=call.digest,

@@ -304,6 +304,8 @@ class ReadableTurn(Generic[T]):
     async def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """Return the calls that wait for a person now, with their complete arguments.
 
+        Calls that wait for the result of a job follow, with the kind `elsewhere`: nobody decides
+        about them, and the token of the job is not among what is returned.
         Calls that have expired by the clock of this machine are left out.
 
         Raises:

@@ -21,7 +21,7 @@ from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.status import pending
 from perdure.temporal import access
 from perdure.temporal.histories.runs import describe_last, runs_up_to
-from perdure.turn import gates
+from perdure.turn import gates, jobs
 from perdure.turn.approvals import already
 from perdure.values.approvals import Decision, PendingApproval
 
@@ -39,7 +39,7 @@ async def calls_that_wait(client: Client, turn_id: str, run_id: str) -> tuple[Pe
         description = await describe_last(client, turn_id, run_id, retry=True)
         runs = await runs_up_to(client, description)
     state = await state_of(client, turn_id, runs[-1])
-    return tuple(pending(state, runs[0], datetime.now(UTC)))
+    return (*pending(state, runs[0], datetime.now(UTC)), *jobs.pending(state))
 
 
 def full(approval: PendingApproval) -> str:

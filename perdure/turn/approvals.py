@@ -107,6 +107,7 @@ _WAITS_FOR: dict[Kind, str] = {
     "approval": "was not made yet: approve or deny it",
     "outcome": "was made, and its outcome is unknown: settle it as done, absent or again",
     "question": "is a question: answer or deny it",
+    "elsewhere": "is done elsewhere: its result is sent with its token, as the job got it",
 }
 
 

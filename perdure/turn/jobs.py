@@ -6,6 +6,7 @@ comes before the tool has returned, or while the turn waits for something else, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from perdure import errors, limits, validation
@@ -14,6 +15,7 @@ from perdure.base import replace
 from perdure.errors import TooLargeError
 from perdure.text import head, one_line, size
 from perdure.turn import call_tokens, effects, steps
+from perdure.turn.approvals import digest_of
 from perdure.turn.call_tokens import CallToken
 from perdure.turn.facts import CallFinished, JobStopped, Polled, ToolLost, ToolReturned
 from perdure.turn.job_values import CallJob, FinishCall
@@ -22,6 +24,7 @@ from perdure.turn.open_step import OpenCall
 from perdure.turn.state import TurnState
 from perdure.turn.wait_values import CallWait, Woken
 from perdure.turn.wire import ToolOutput
+from perdure.values.approvals import PendingApproval
 from perdure.values.losses import Loss
 
 
@@ -94,6 +97,26 @@ def wait_of(open_call: OpenCall, pinned: PinnedJob, key: ToolKey, now: datetime)
         until=until,
         is_job=True,
     )
+
+
+def pending(state: TurnState) -> Iterator[PendingApproval]:
+    """Yield the calls of a turn that wait for the results of jobs, as people see them."""
+    if state.ended is not None:
+        return
+    for _, open_call in state.open_step.unfinished:
+        call, wait, job = open_call.edited, open_call.wait, open_call.job
+        is_awaited = job is not None and job.output is None and not open_call.is_asked
+        if wait is not None and is_awaited:
+            yield PendingApproval(
+                call_id=call.id,
+                tool=call.name,
+                arguments=call.arguments,
+                digest=digest_of(call),
+                expires_at=wait.until,
+                is_job=True,
+                since=wait.since,
+                note=wait.note,
+            )
 
 
 def cause(job: CallJob, wait: CallWait, waited_s: float, *, is_over: bool) -> Woken | None:

@@ -21,8 +21,11 @@ that waits can do.
 """
 
 
-Kind = Literal["approval", "outcome", "question", "form"]
-"""What a person is asked for: to approve a call, to say what became of it, or to answer."""
+Kind = Literal["approval", "outcome", "question", "form", "elsewhere"]
+"""What a person is asked for: to approve a call, to say what became of it, or to answer.
+
+A call that is done `elsewhere` asks for no decision: its result is sent by who has its token.
+"""
 
 
 class Decision(Wire):
@@ -76,6 +79,10 @@ class PendingApproval(Wire):
     is known.
 
     With `is_question`, the model asks a person: `question` has what, and is not in history either.
+
+    With `is_job`, its tool has started a job, and nobody decides about it: the result comes from
+    elsewhere until `expires_at`. `since` is when it began to wait, and `note` names the job.
+    `token` is empty: the one by which the result is sent is a secret. It is not in history.
     """
 
     call_id: str
@@ -88,10 +95,15 @@ class PendingApproval(Wire):
     is_unknown: bool = Field(default=False, exclude_if=not_)
     is_question: bool = Field(default=False, exclude_if=not_)
     question: Question | None = Field(default=None, exclude_if=not_)
+    is_job: bool = Field(default=False, exclude_if=not_)
+    since: datetime | None = Field(default=None, exclude_if=not_)
+    note: str = Field(default="", exclude_if=not_)
 
     @property
     def kind(self) -> Kind:
         """What a person is asked for."""
+        if self.is_job:
+            return "elsewhere"
         if self.is_unknown:
             return "outcome"
         if not self.is_question:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.docs.pages import PAGES, Page
+from ..support.docs.pages import PAGES, Page, page
 from .conftest import Tell
 
 HERE = Path(__file__).parent
@@ -24,22 +24,33 @@ def story_of(page: Page) -> Path:
 def without_story() -> list[Page]:
     """Pages whose blocks no test runs, but for those that are all programs or drawings."""
     return [
-        page
-        for page in PAGES
-        if not story_of(page).exists()
+        one
+        for one in PAGES
+        if not story_of(one).exists()
         and not all(
-            block.is_program or block.is_test or block.language == "text" for block in page.blocks
+            block.is_program or block.is_test or block.language == "text" for block in one.blocks
         )
     ]
 
 
 @pytest.mark.slow
 @pytest.mark.accepts("P7")
-@pytest.mark.parametrize("page", without_story(), ids=str)
-async def test_blocks_of_a_page_run_in_their_order(page: Page, tell: Tell) -> None:
+@pytest.mark.parametrize("untold", without_story(), ids=str)
+async def test_blocks_of_a_page_run_in_their_order(untold: Page, tell: Tell) -> None:
     """Without any given names."""
-    async with tell(str(page)):
+    async with tell(str(untold)):
         pass
+
+
+@pytest.mark.accepts("H238")
+@pytest.mark.parametrize("name", ["chat", "nightly-report", "slack-approvals"])
+def test_program_of_a_recipe_is_short(name: str) -> None:
+    """All of its files together, without blank lines."""
+    blocks = page(f"recipes/{name}").blocks
+    program = "".join(block.text for block in blocks if block.language in ("python", "html"))
+    lines = [line for line in program.splitlines() if line.strip()]
+
+    assert 0 < len(lines) <= 60
 
 
 def test_every_story_is_of_a_page_with_blocks() -> None:
@@ -50,4 +61,4 @@ def test_every_story_is_of_a_page_with_blocks() -> None:
         if "async with tell(" in path.read_text(encoding="utf-8")
     }
 
-    assert stories - {story_of(page) for page in PAGES if page.blocks} == {Path(__file__)}
+    assert stories - {story_of(one) for one in PAGES if one.blocks} == {Path(__file__)}

@@ -60,9 +60,9 @@ def folder(path: Path, server: str, **agents: str) -> CommandLine:
     return perdure
 
 
-@pytest.mark.accepts("F19")
+@pytest.mark.accepts("F19", "J25")
 def test_result_is_sent_from_the_command_line(perdure_server: str, tmp_path: Path) -> None:
-    """As a text; a token of no open call is refused, and says what a token is."""
+    """As a text; the list has the call, and a token of no open call is refused."""
     perdure, turn = folder(tmp_path, perdure_server, **LATER), f"release-{secrets.token_hex(4)}"
     with (
         perdure.started("worker", "agents:app"),
@@ -72,12 +72,21 @@ def test_result_is_sent_from_the_command_line(perdure_server: str, tmp_path: Pat
             lambda: turn in perdure("list", "--state", "waiting").stdout, "it waits", within_s=60
         )
         [token] = (tmp_path / "tokens").read_text().split()
+        listed, looked = perdure("approvals"), perdure("approvals", turn)
+        line = json.loads(perdure("approvals", turn, "--json").stdout)
+        approved = perdure("approvals", turn, "--approve", "call_1_1")
         wrong = perdure("finish", f"{token[:-3]}AAA", "no")
         sent = perdure("finish", token, "deployed as v42", "--by", "ci")
         wait_until(lambda: "completed" in perdure("show", turn).stdout, "it ends", within_s=60)
         shown = perdure("show", turn)
         events = perdure("show", turn, "--json")
 
+    assert "deploy, done elsewhere" in listed.stdout
+    assert "call_1_1  deploy, done elsewhere  given up in 23 h" in looked.stdout
+    assert "deploy: deploy-7" in looked.stdout
+    assert (line["is_job"], line["note"], line["token"]) == (True, "deploy: deploy-7", "")
+    assert "is done elsewhere" in approved.stderr
+    assert token not in listed.stdout + looked.stdout + str(line)
     assert wrong.returncode != 0
     assert "this is not the token of an open call" in wrong.stderr
     assert sent.returncode == 0, sent.stderr

@@ -458,7 +458,7 @@ async def test_error_with_which_an_iterator_begins_is_raised_before_the_response
 
 @pytest.mark.accepts("H8")
 def test_document_is_valid_and_that_of_the_operations() -> None:
-    """`python -m tests.support.docs.openapi_document` updates it."""
+    """`python -m tests.support.docs.openapi_document` updates it; then `make typescript`."""
     document = openapi_document.document()
     validate(document)
 

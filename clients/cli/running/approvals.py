@@ -42,6 +42,7 @@ _KINDS: dict[Kind, str] = {
     "outcome": ", outcome unknown",
     "question": ", question",
     "form": ", form",
+    "elsewhere": ", done elsewhere",
 }
 _LEFT_OUT = ("TASK", "AGENT", "EXPIRES")
 """The columns to drop first on a narrow terminal."""
@@ -192,8 +193,11 @@ def _tell(calls: Iterable[tuple[str, PendingApproval | PayloadDecodeError]]) -> 
 def _show(call: PendingApproval, name: str) -> None:
     """Print a call that waits, with what is known of it and all of its arguments."""
     left = until_expiry(call.expires_at - datetime.now(UTC))
+    left = left.replace("expires in", "given up in") if call.is_job else left
     tool = f"  {word(call.tool)}{_kind(call)}  "
     put(Text.assemble((word(name), "bold"), tool, (left, "dim")))
+    if call.is_job:
+        put(wrapped(Text(f"    {harmless(call.note)}"), sys.stdout, _INDENT))
     if call.reason:
         reason = Text(f"    {harmless(' '.join(call.reason.split()))}", "yellow")
         put(wrapped(reason, sys.stdout, _INDENT))
@@ -219,7 +223,7 @@ def _look(
         (
             call,
             call.call_id
-            if is_plain and (call.is_unknown or not call.reason)
+            if call.is_job or (is_plain and (call.is_unknown or not call.reason))
             else waiting.full(call),
         )
         for call in pending

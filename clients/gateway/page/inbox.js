@@ -8,8 +8,8 @@ import { decidedList, lookUp } from "./decided.js";
 import { decision, origin } from "./decide.js";
 import { announce, fill, h, reconcile } from "./dom.js";
 import { ask, problem } from "./dialogs.js";
-import { plural, until } from "./format.js";
-import { turnLink } from "./parts.js";
+import { ago, plural, until } from "./format.js";
+import { json, turnLink } from "./parts.js";
 
 const EVERY = 3_000;
 const WHOLE = 110;
@@ -31,6 +31,7 @@ class Inbox {
     this.empty = h("p.muted", { hidden: true }, "No call waits for a decision.");
     this.bulk = h("div.toolbar.bulk", { role: "group", "aria-label": "Several at once" });
     this.list = h("div.waits.inbox", { role: "group", "aria-label": "Calls that wait" });
+    this.jobs = h("div.waits", { role: "group", "aria-label": "Calls that are done elsewhere" });
     this.decided = h("section", { "aria-label": "Decided", hidden: true });
     fill(
       main,
@@ -39,6 +40,7 @@ class Inbox {
       this.empty,
       this.bulk,
       this.list,
+      this.jobs,
       this.decided,
     );
     repeat(EVERY, signal, () => this.refresh());
@@ -49,8 +51,20 @@ class Inbox {
     try {
       const { approvals } = await get("v1/approvals", { limit: 200 }, this.signal);
       fill(this.trouble);
-      const waiting = approvals
-        .map(({ turn, call }) => ({ id: turn.id, agent: turn.agent, task: turn.task, call }))
+      const all = approvals.map(({ turn, call }) => ({
+        id: turn.id,
+        agent: turn.agent,
+        task: turn.task,
+        call,
+      }));
+      reconcile(
+        this.jobs,
+        all.filter(({ call }) => call.is_job),
+        (one) => `${one.id} ${one.call.call_id}`,
+        elsewhere,
+      );
+      const waiting = all
+        .filter(({ call }) => !call.is_job)
         .sort((one, other) => Date.parse(one.call.expires_at) - Date.parse(other.call.expires_at));
       this.noteGone(waiting);
       this.waiting = waiting;
@@ -282,6 +296,23 @@ class Inbox {
   }
 }
 
+/** A call whose result comes from elsewhere: there is nothing to decide. */
+function elsewhere({ call, ...turn }) {
+  return h(
+    "article.card",
+    { "aria-label": `Call of ${call.tool} is done elsewhere` },
+    h(
+      "div.line",
+      null,
+      h("h3", null, h("code", null, call.tool), " is done elsewhere"),
+      h("span.small.muted", null, ago(call.since), " · ", `given up ${until(call.expires_at)}`),
+    ),
+    h("p.small", null, origin(turn)),
+    h("p.small", null, call.note),
+    json(call.arguments),
+  );
+}
+
 const KEYS = "Keys: j and k move, a and d go to Approve and Deny, e edits, x chooses.";
 
 function decide(one, what, reason) {
@@ -310,7 +341,8 @@ export function watchCount(signal, isInbox) {
   repeat(10_000, signal, async () => {
     if (isInbox()) return;
     try {
-      count((await get("v1/approvals", { limit: 200 }, signal)).approvals.length);
+      const { approvals } = await get("v1/approvals", { limit: 200 }, signal);
+      count(approvals.filter(({ call }) => !call.is_job).length);
     } catch {
       // the view itself shows what is wrong
     }

@@ -75,29 +75,33 @@ class AnswerCall(Body):
 
 
 class WaitingCall(Value):
-    """A call that waits for a person, and its turn."""
+    """A call that waits for a person, or with `is_job` for what is done elsewhere, and its turn."""
 
     turn: TurnEntry
     call: PendingApproval
 
 
 class WaitingCalls(Value):
-    """The calls that wait for a person."""
+    """The calls that wait for a person, and then those that wait for what is done elsewhere."""
 
     approvals: tuple[WaitingCall, ...]
 
 
 @operation("GET", "/v1/approvals", may="read")
 async def list_approvals(call: Call, query: Labelled) -> WaitingCalls:
-    """List the calls that wait for a person."""
+    """List the calls that wait for a person, and after them those that are done elsewhere.
+
+    A call with `is_job` waits for the result of a job since `since`; `note` names the job.
+    """
     waiting: list[WaitingCall] = []
+    jobs: list[WaitingCall] = []
     async for turn, approval in call.client.pending_approvals(
         query.agent, labels=query.labels, id_prefix=call.caller.prefix or None
     ):
-        waiting.append(WaitingCall(turn=turn, call=approval))
+        (jobs if approval.is_job else waiting).append(WaitingCall(turn=turn, call=approval))
         if len(waiting) == query.limit:
             break
-    return WaitingCalls(approvals=tuple(waiting))
+    return WaitingCalls(approvals=tuple((waiting + jobs)[: query.limit]))
 
 
 @operation("POST", "/v1/turns/{id:path}/approve", may="decide")

@@ -39,6 +39,7 @@ from ...support.gateway.pages import (
     show,
 )
 from ...support.gateway.served import by_name, served
+from ...support.jobs import Service, deployer
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
@@ -394,6 +395,30 @@ async def test_arguments_are_edited_and_sent_as_they_were_written(
         assert json.loads(shown) == {"euros": euros}
         assert report.output == "Done."
         assert [euros + 2] == PAID
+        assert watched.said == []
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("J25")
+async def test_inbox_has_a_call_that_is_done_elsewhere(runtime: Runtime, chromium: Browser) -> None:
+    """With the job, but without a button, and it is not counted among the decisions."""
+    service = Service()
+    model = ScriptedModel(calls(call("deploy", target="shop")), says("done"))
+    async with page_of(runtime, chromium, model, deployer(service)) as (client, _, watched):
+        page = watched.page
+        turn = await client.start("deployer", "Deploy.", id="page-job")
+        token = await service.token()
+        await page.get_by_role("link", name="Inbox").click()
+        card = page.get_by_role("article", name="Call of deploy is done elsewhere")
+        await card.get_by_text("deploy: job-shop").wait_for()
+        shown, buttons = await card.inner_text(), await card.get_by_role("button").count()
+        counted = await page.locator("#waiting").is_visible()
+        await client.finish_call(token, "v42")
+        await turn.result()
+        await page.get_by_text("No call waits for a decision.").wait_for()
+
+        assert "given up" in shown
+        assert (buttons, counted) == (0, False)
         assert watched.said == []
 
 

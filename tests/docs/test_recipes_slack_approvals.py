@@ -1,4 +1,4 @@
-"""Run the program of `docs/slack-approvals.md` with a fake Slack on loopback."""
+"""Run the program of `docs/recipes/slack-approvals.md` with a fake Slack on loopback."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_refunds_are_decided_in_slack_as_the_page_says(tell: Tell) -> None
         webhook_hosts=(f"private:127.0.0.1:{port}",), webhook_secrets=(WEBHOOK_SECRET,)
     )
     with faked() as slack:
-        async with tell("slack-approvals") as story:
+        async with tell("recipes/slack-approvals") as story:
             agent = await story.defining("agent")
             client = await story.works(agent, model, settings=settings)
             [command] = commands(await story.up_to("The program", "console"))

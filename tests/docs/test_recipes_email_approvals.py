@@ -1,4 +1,4 @@
-"""Run the program of `docs/email-approvals.md` with a mail server on loopback."""
+"""Run the program of `docs/recipes/email-approvals.md` with a mail server on loopback."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_refunds_are_decided_by_links_as_the_page_says(tell: Tell) -> None
         webhook_hosts=(f"private:127.0.0.1:{port}",), webhook_secrets=(WEBHOOK_SECRET,)
     )
     waits: dict[str, Any] = {"on_wait": f"{address}/waits"}
-    async with receiving() as (mailbox, mail_port), tell("email-approvals") as story:
+    async with receiving() as (mailbox, mail_port), tell("recipes/email-approvals") as story:
         client = await story.works(await story.defining("agent"), model, settings=settings)
         [command] = commands(await story.up_to("The program", "console"))
         story.terminal.environment |= {

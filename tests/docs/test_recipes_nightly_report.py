@@ -1,4 +1,4 @@
-"""Run the program of `docs/nightly-report.md`."""
+"""Run the program of `docs/recipes/nightly-report.md`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_report_is_written_at_night_as_the_page_says(
             return calls(call("read_letters"))
         return says(request.messages[-1].results[0].content)  # type: ignore[union-attr]
 
-    async with tell("nightly-report") as story:
+    async with tell("recipes/nightly-report") as story:
         monkeypatch.setenv("TEMPORAL_ADDRESS", story.terminal.environment["TEMPORAL_ADDRESS"])
         client = await story.works(await story.defining("app"), FunctionModel(answer))
         await story.through("The program")

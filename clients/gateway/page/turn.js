@@ -200,7 +200,7 @@ class View {
       if (open) entry.prepare();
       if (entry.summary) entry.element.open = open;
       await breath();
-      if (place % A_FRAME === 0) await new Promise(requestAnimationFrame); // rows in sight cost most
+      if (place % A_FRAME === 0) await new Promise(requestAnimationFrame); // those in sight cost
     }
   }
 

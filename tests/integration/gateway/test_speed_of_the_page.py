@@ -41,8 +41,9 @@ async def recorded(runtime: Runtime) -> tuple[dict[str, Any], list[dict[str, Any
         turn = await client.start("desk", "Look.")
         await turn.result()
         status = await turn.status()
-        include = ("task", "arguments", "results", "errors")
-        events: list[dict[str, Any]] = [one.public(include) async for one in turn.events()]
+        events: list[dict[str, Any]] = [
+            one.public(("task", "arguments", "results", "errors")) async for one in turn.events()
+        ]
         entry = await client.turns(limit=1).__anext__()
     return status.model_dump(mode="json"), events, entry.model_dump(mode="json")
 

@@ -127,7 +127,12 @@ def many(entry: Event, number: int) -> list[Event]:
     entries = []
     for place in range(number):
         at = (now - timedelta(seconds=place * 8)).isoformat()
-        own = {"id": f"turn-{place}", "task": f"Task {place}", "started_at": at, "ended_at": at}
+        own: Event = {
+            "id": f"turn-{place}",
+            "task": f"Task {place}",
+            "started_at": at,
+            "ended_at": at,
+        }
         if place < 10:
             own |= {"ended_at": None, "outcome": None, "state": "running"}
         elif place % 10 == 0:

@@ -25,7 +25,7 @@ TOKEN = "0123456789abcdef" * 2
 CARD = "article.decision"
 
 
-def priced(*agents: Agent) -> AgentWorker:
+def priced(*agents: Agent[Any]) -> AgentWorker:
     """Agents whose model costs 3 and 15 dollars for a million tokens."""
     return AgentWorker(
         list(agents),
@@ -39,7 +39,7 @@ async def page_of(
     runtime: Runtime,
     chromium: Browser,
     model: Any,
-    *agents: Agent,
+    *agents: Agent[Any],
     auth: Auth | None = None,
     options: dict[str, Any] | None = None,
 ) -> AsyncIterator[tuple[AgentClient, str, Watched]]:

@@ -232,7 +232,7 @@ class View {
     if (element.tagName === "DETAILS" && !matchMedia("(min-width: 60rem)").matches)
       element.open = true;
     element.scrollIntoView({ block: "center" });
-    rows.select(row);
+    requestAnimationFrame(() => rows.select(row));
   }
 
   soon() {

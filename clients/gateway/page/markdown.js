@@ -15,15 +15,24 @@ const CUT = 6_000;
 
 /** A text of a model with its Markdown; of a long one the beginning, and a button for the rest. */
 export function markdown(text) {
-  const element = h("div.markdown", { dir: "auto" });
-  if (text.length <= CUT * 1.5) return fill(element, blocks(text.split(/\r?\n/)));
+  const element = h("div.markdown");
+  if (text.length <= CUT * 1.5) return set(element, text);
   const more = h(
     "button.link",
     { type: "button" },
     `Show ${(text.length - CUT).toLocaleString()} more characters`,
   );
-  more.addEventListener("click", () => fill(element, blocks(text.split(/\r?\n/))));
-  return fill(element, blocks(`${text.slice(0, CUT)}…`.split(/\r?\n/)), h("div", null, more));
+  more.addEventListener("click", () => set(element, text));
+  set(element, `${text.slice(0, CUT)}…`).append(h("div", null, more));
+  return element;
+}
+
+/** Set a text. The direction comes last: with each child before, it would be looked for anew. */
+function set(element, text) {
+  element.removeAttribute("dir");
+  fill(element, blocks(text.split(/\r?\n/)));
+  element.setAttribute("dir", "auto");
+  return element;
 }
 
 /** The first line of a text without its marks, for a row. */

@@ -15,6 +15,7 @@ from temporalio.exceptions import FailureError
 from perdure import errors, limits, protocols
 from perdure.activities import streaming
 from perdure.activities.answer_checks import Answers, checked
+from perdure.activities.live_text import LiveTexts
 from perdure.activities.pricing import Prices
 from perdure.activities.provider import ModelRequest, Models, Provider, refuse_many_calls
 from perdure.activities.transcripts import Transcripts
@@ -43,11 +44,17 @@ class ModelActivities:
     """The activity that calls a model: one request for each attempt."""
 
     def __init__(
-        self, models: Models, prices: Prices, transcripts: Transcripts, answers: Answers
+        self,
+        models: Models,
+        prices: Prices,
+        transcripts: Transcripts,
+        answers: Answers,
+        texts: LiveTexts,
     ) -> None:
         self._answers = answers
         self._health = Health()
         self._models = models
+        self._texts = texts
         self._prices = prices
         self._transcripts = transcripts
 
@@ -124,13 +131,13 @@ class ModelActivities:
         began = time.monotonic()
         try:
             try:
-                answer = await _answer(_asked(provider, request, state), model)
+                answer = await _answer(self._asked(provider, request, state), model)
             except errors.LLMInvalidRequestError as error:
                 instead = plain(error)
                 if instead is None:
                     raise
                 request = instead
-                answer = await _answer(_asked(provider, request, state), model)
+                answer = await _answer(self._asked(provider, request, state), model)
         except errors.LLMError as error:
             self._note_failure(model, error)
             await self._price_failure(error, model, state, request)
@@ -145,6 +152,23 @@ class ModelActivities:
             "cost": cost,
         }
         return answer.model_copy(update=fields)
+
+    def _asked(
+        self, provider: Provider, request: ModelRequest, state: TurnState
+    ) -> Awaitable[ModelAnswer]:
+        """Send the request; in a live turn, stream the answer.
+
+        With a text protocol (ReAct, JSON) nothing is streamed, as the text is not the answer's.
+        """
+        is_live = (
+            state.request is not None
+            and state.request.live
+            and state.agent is not None
+            and state.agent.protocol == "native"
+        )
+        if is_live:
+            return streaming.tell(provider, request, self._texts)
+        return provider.complete(request)
 
     def _remember(self, info: activity.Info, state: TurnState, answer: ModelAnswer) -> None:
         """Cache the answer, so that the next call need not read it from history."""
@@ -199,20 +223,6 @@ class ModelActivities:
         )
         if cost is not None:
             error.context["cost"] = str(cost)
-
-
-def _asked(provider: Provider, request: ModelRequest, state: TurnState) -> Awaitable[ModelAnswer]:
-    """Send the request; in a live turn, stream the answer.
-
-    With a text protocol (ReAct, JSON) nothing is streamed, because the text is not the answer's.
-    """
-    is_live = (
-        state.request is not None
-        and state.request.live
-        and state.agent is not None
-        and state.agent.protocol == "native"
-    )
-    return streaming.tell(provider, request) if is_live else provider.complete(request)
 
 
 async def _answer(answering: Awaitable[ModelAnswer], model: str) -> ModelAnswer:

@@ -301,6 +301,7 @@ class ToolActivities:
             beat=heartbeats.beat_of_this_activity(),
             read_secret=secrets.read,
             call_token=run.token,
+            answers=run.answers,
         )
 
     def _done(self, run: ToolRun, output: ToolOutput, began: float) -> RawValue:

@@ -17,7 +17,7 @@ from perdure.activities.error_log import log_raised
 from perdure.activities.tool_compatibility import error_result
 from perdure.activities.tool_results import fitted, most_bytes, output_of
 from perdure.activities.user_code import called
-from perdure.agents.jobs import HANDLE, PendingJob
+from perdure.agents.jobs import ANSWERS, HANDLE, PendingJob
 from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import raised
 from perdure.temporal import failures
@@ -34,7 +34,7 @@ class LaterCalls:
         self._tools = tools
 
     async def poll(self, run: ToolRun) -> ToolOutput:
-        """Return the result of a job.
+        """Return the result of a job, or what its server asks people.
 
         Raises:
             ApplicationError: There is none yet, or the service did not say; Temporal asks again.
@@ -90,7 +90,7 @@ class LaterCalls:
 
     async def _call(self, item: Tool, bound: Tool, run: ToolRun) -> object:
         given = item.arguments.values(clean(run.arguments))
-        arguments = bound.accepted({**given, HANDLE: run.handle})
+        arguments = bound.accepted({**given, HANDLE: run.handle, ANSWERS: run.answers})
         if bound.context_parameter:
             context = self._tools.context(run, activity.info(), item.name, "")
             arguments[bound.context_parameter] = context

@@ -1,4 +1,8 @@
-"""Streams the text of a live turn through the heartbeats of its activity, not through history."""
+"""Streams the text of a live turn past history: to readers of this process, and by heartbeats.
+
+The heartbeats name the way to this process. They carry the text itself, too, for readers that have
+no way to it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+from temporalio import activity
+
 from perdure import limits
 from perdure.activities import heartbeats
+from perdure.activities.live_text import LiveTexts, Text
 from perdure.activities.provider import ModelRequest, Provider, listen
+from perdure.live_text.values import LiveText, TextSource
 from perdure.temporal.payloads import pack
 from perdure.text import clean, tail
-from perdure.turn.wire import LiveText
 from perdure.values.answers import ModelAnswer
 
 EVERY_S = 0.25
@@ -21,26 +28,33 @@ The SDK sends up to half as many again.
 """
 
 
-async def tell(provider: Provider, request: ModelRequest) -> ModelAnswer:
-    """Send the request and stream its text through the heartbeats of this activity.
+async def tell(provider: Provider, request: ModelRequest, texts: LiveTexts) -> ModelAnswer:
+    """Send the request and stream its text, to readers and through heartbeats of this activity.
 
     Raises:
         LLMError: As for the provider.
     """
-    with _Telling(heartbeats.beat_of_this_activity()) as telling:
+    with (
+        texts.text(activity.client().data_converter) as (text, source),
+        _Telling(heartbeats.beat_of_this_activity(), text, source) as telling,
+    ):
         return await listen(provider, request, telling.hear)
 
 
 class _Telling:
     """Collects text and sends it at intervals while its block runs."""
 
-    def __init__(self, beat: heartbeats.Beat) -> None:
+    def __init__(self, beat: heartbeats.Beat, text: Text, source: TextSource | None) -> None:
         self._beat = beat
+        self._text = text
+        self._source = source
         self._offset = 0
         self._said: list[str] = []
         self._due: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
+        if self._source is not None:
+            self._tell()  # readers know the way before there is a text
         return self
 
     def __exit__(
@@ -53,7 +67,9 @@ class _Telling:
             self._due.cancel()
 
     def hear(self, text: str) -> None:
-        self._said.append(clean(text))
+        piece = clean(text)
+        self._text.add(piece)
+        self._said.append(piece)
         if self._due is None:
             self._due = asyncio.get_running_loop().call_later(EVERY_S, self._tell)
 
@@ -63,4 +79,5 @@ class _Telling:
         recent = tail(text, limits.LIVE_TEXT_BYTES)
         self._offset += len(text) - len(recent)
         self._said = [recent]
-        self._beat(pack(LiveText(offset=self._offset, text=recent)))
+        live_text = LiveText(offset=self._offset, text=recent, source=self._source)
+        self._beat(pack(live_text))

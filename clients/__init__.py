@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perdure.clients.reading.lists import Listing, Page
     from perdure.clients.reading.live_text import TextBegins, TextVoid
     from perdure.clients.reading.tool_progress import ToolProgress
+    from perdure.clients.reading.tree_text import TurnText
     from perdure.clients.schedules.handle import Schedule
     from perdure.clients.schedules.status import (
         ScheduledTurn,
@@ -57,6 +58,7 @@ else:
             "perdure.clients.turns.changes": ["Change"],
             "perdure.clients.turns.deliveries": ["WebhookDelivery"],
             "perdure.clients.turns.entries": ["TurnEntry"],
+            "perdure.clients.reading.tree_text": ["TurnText"],
             "perdure.clients.reading.events": ["CaughtUp", "Event"],
             "perdure.clients.turns.forks": ["Effect"],
             "perdure.clients.reading.lists": ["Listing", "Page"],
@@ -121,6 +123,7 @@ __all__ = [
     "Turn",
     "TurnEntry",
     "TurnStatus",
+    "TurnText",
     "Wait",
     "WebhookDelivery",
 ]

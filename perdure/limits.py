@@ -138,6 +138,10 @@ POLL_MARGIN = timedelta(seconds=5)
 """Between the time limit of a poll or a cancel, and that of its activity."""
 HANDLE_BYTES = 4 * 1024
 """The size of the handle of a job."""
+SERVER_QUESTIONS = 20
+"""The number of questions that an MCP server may ask people at once during a call, ..."""
+SERVER_QUESTIONS_BYTES = 32 * 1024
+"""... and their size, with what the server wants back with the answers."""
 KEPT_EVENTS = 100
 """The number of events that a turn keeps until a call waits for them, ..."""
 KEPT_EVENTS_BYTES = 256 * 1024

@@ -22,6 +22,7 @@ from perdure.activities.effects_before_reset import EffectsBeforeReset
 from perdure.activities.error_log import logged
 from perdure.activities.hooks import Hooks
 from perdure.activities.later_calls import LaterCalls
+from perdure.activities.live_text import LiveTexts
 from perdure.activities.local_runs import LocalRuns
 from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.policies import Policies
@@ -100,6 +101,7 @@ class Activities(Container[str]):
         registry: The agents as the app declares them.
         agents: The agents as activities find them.
         models: The models, with their providers.
+        texts: The texts of the model calls that run in this process.
         local_runs: The local calls that this process has begun.
         loops: The event loops of tools and of MCP servers, in the order in which they open.
     """
@@ -112,6 +114,7 @@ class Activities(Container[str]):
     registry: Registry
     agents: Agents
     models: Models
+    texts: LiveTexts
     local_runs: LocalRuns
     loops: tuple[ToolLoop, ToolLoop]
 
@@ -140,6 +143,7 @@ class Activities(Container[str]):
             await loop.open()
             opened.push_async_callback(loop.close)
         opened.push_async_callback(self.models.close)
+        await self.texts.open(opened, client)
         await self.agents.warm(client)
 
     async def prepare(self, client: Client, args: Sequence[RawValue]) -> None:
@@ -191,7 +195,8 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     )
     _check_agents(app.registry, models, names)
     loop, transcripts = ToolLoop(app.lifespan), Transcripts()
-    model_calls = ModelActivities(models, prices, transcripts, Answers(agents))
+    texts = LiveTexts(settings.live_text)
+    model_calls = ModelActivities(models, prices, transcripts, Answers(agents), texts)
     known = EffectsBeforeReset(), EffectsAfterwards()
     tool_calls = ToolActivities(names, agents, loop, servers, transcripts, *known)
     later = LaterCalls(tool_calls)
@@ -210,6 +215,7 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
         registry=app.registry,
         agents=agents,
         models=models,
+        texts=texts,
         local_runs=LocalRuns(transcripts),
         loops=(loop, servers.loop),
     )

@@ -11,10 +11,12 @@ from datetime import timedelta
 
 from perdure import errors, limits
 from perdure.activities import webhook_rules
+from perdure.activities.live_text import Listening
 from perdure.temporal.liveness import INTERVAL, TOLERANCE
 
 _HEARTBEAT = "PERDURE_HEARTBEAT_S"
 _HEARTBEAT_TOLERANCE = "PERDURE_HEARTBEAT_TOLERANCE_S"
+_LAST_PORT = 65_535
 STICKY_TIMEOUT = timedelta(seconds=1)
 """How long a turn waits for a killed worker before another takes over; the SDK waits 10 s."""
 
@@ -45,6 +47,9 @@ class WorkerSettings:
         webhook_hosts: `PERDURE_WEBHOOK_HOSTS`: the hosts that webhooks may be sent to.
         webhook_secrets: `PERDURE_WEBHOOK_SECRETS`: the secrets that they are signed with.
         health_port: `PERDURE_HEALTH_PORT`: the port for probes; none by default.
+        live_text: `PERDURE_LIVE_TEXT`: where the text of models is served while they generate it,
+            as `HOST:PORT`, or `:PORT` for the address with which this machine reaches Temporal;
+            None for `off`. By default on loopback, if Temporal is there, too.
         log_format: `PERDURE_LOG_FORMAT`: `lines` for text, or `json`.
         otlp: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the variable of one signal, unless
             `OTEL_SDK_DISABLED` is true: whether to export spans and metrics there.
@@ -60,6 +65,7 @@ class WorkerSettings:
     webhook_hosts: tuple[str, ...] = ()
     webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
     health_port: int | None = None
+    live_text: Listening | None = Listening(only_loopback=True)
     log_format: str = "lines"
     otlp: bool = False
 
@@ -81,6 +87,7 @@ class WorkerSettings:
             webhook_hosts=_listed(webhook_rules.HOSTS),
             webhook_secrets=_listed(webhook_rules.SECRETS),
             health_port=int(_number("PERDURE_HEALTH_PORT", 0)) or None,
+            live_text=_live_text(),
             log_format=_log_format(),
             otlp=_otlp(),
         )
@@ -112,6 +119,20 @@ def _log_format() -> str:
             f"the environment variable PERDURE_LOG_FORMAT is 'lines' or 'json', not {style!r}"
         )
     return style
+
+
+def _live_text() -> Listening | None:
+    value = os.environ.get("PERDURE_LIVE_TEXT", "")
+    if not value:
+        return Listening(only_loopback=True)
+    if value == "off":
+        return None
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > _LAST_PORT:
+        raise errors.ConfigurationError(
+            f"the environment variable PERDURE_LIVE_TEXT is HOST:PORT, :PORT or off, not {value!r}"
+        )
+    return Listening(host.strip("[]"), int(port))
 
 
 def _listed(name: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -17,27 +17,31 @@ from typing import TYPE_CHECKING, Any, cast
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import ProgressFnT
-from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, Implementation, Tool
+from mcp_types import (
+    CONNECTION_CLOSED,
+    REQUEST_TIMEOUT,
+    CallToolResult,
+    Implementation,
+    InputRequiredResult,
+    Tool,
+)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
 from perdure import errors, limits
-from perdure.activities.mcp import programs
+from perdure.activities.mcp import inquiries, listing, programs, rounds
+from perdure.activities.mcp.declared import declaring
 from perdure.activities.mcp.http import http_client
 from perdure.activities.mcp.process import ServerProcess
 from perdure.activities.mcp.results import output_of
-from perdure.activities.mcp.tasks import (
-    TaskAnswer,
-    TaskCreatedResult,
-    TaskIdParams,
-    TaskRequest,
-    TaskSupport,
-)
+from perdure.activities.mcp.tasks import CreatedTask, TaskAnswer, TaskRequest, TaskSupport
+from perdure.activities.tool_compatibility import error_result
 from perdure.agents.mcp_servers import ListedTool, MCPServer
 from perdure.agents.mcp_tasks import TASKS
 from perdure.temporal import secrets
 from perdure.text import described, one_line
 from perdure.turn.wire import ToolOutput
+from perdure.values.inquiries import GivenAnswers
 from perdure.values.losses import CallLoss, Loss
 
 if TYPE_CHECKING:
@@ -48,7 +52,6 @@ IDLE_S = 300.0
 """A connection is closed after being unused for this long."""
 
 _PASSED_ON = ("PATH", "HOME", "LOGNAME", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR")
-_PAGES = 50
 _CHARACTERS = 2_000
 _SECRET_CHARACTERS = 4
 _CLOSED = ("Connection closed", "SSE stream ")
@@ -125,7 +128,7 @@ class ServerConnection:
                 if not asking.done():
                     raise await self._down("it was ended, because a call of it had to be stopped")
                 return [
-                    _listed(item, self.without_secrets, may_be_task=self._has_tasks)
+                    listing.listed(item, self.without_secrets, may_be_task=self._has_tasks)
                     for item in asking.result()
                 ]
             finally:
@@ -134,11 +137,16 @@ class ServerConnection:
                 stuck.cancel()
 
     async def call(
-        self, tool: str, arguments: Mapping[str, JsonValue], progress: ProgressFnT
+        self,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        progress: ProgressFnT,
+        answers: GivenAnswers | None = None,
     ) -> ToolOutput:
         """Call a tool by the server's own name.
 
-        If the server answers with a task, its id is the handle in the result.
+        If the server answers with a task, its id is the handle in the result. With `answers`, it
+        may ask people something first, and is told what they have answered.
 
         If the call is cancelled, a server that runs as our child process is ended, as nothing else
         reliably stops the call.
@@ -152,11 +160,14 @@ class ServerConnection:
             client = await self._opened()
             loss = CallLoss.at(Loss.NO_ANSWER, datetime.now(UTC))
             try:
+                may_ask = answers if self._server.in_process is None else None
                 result = await self._stoppable(
-                    client.call_tool(tool, dict(arguments), progress_callback=progress)
+                    rounds.call(client, tool, arguments, progress, may_ask)
                 )
-                if isinstance(result, TaskCreatedResult):
+                if isinstance(result, CreatedTask):
                     return ToolOutput(content="", handle=result.task_id)
+                if isinstance(result, InputRequiredResult):
+                    return self._inquired(tool, result, is_allowed=may_ask is not None)
                 output = output_of(result)
                 return output.model_copy(update={"content": self.without_secrets(output.content)})
             except MCPError as error:
@@ -172,7 +183,23 @@ class ServerConnection:
                 )
                 raise AnswerLostError(str(down), loss) from None
 
-    async def ask(self, method: str, task_id: str) -> TaskAnswer:
+    def _inquired(self, tool: str, result: InputRequiredResult, *, is_allowed: bool) -> ToolOutput:
+        """Return what the server asks people, or why it does not get to ask them."""
+        requests = result.model_dump(by_alias=True, mode="json", exclude_none=True)["inputRequests"]
+        try:
+            if not is_allowed:
+                raise ValueError("it asks its user something, which it cannot here")
+            inquiry = inquiries.read(
+                self._server.name, requests, self.without_secrets, result.request_state or ""
+            )
+        except ValueError as error:
+            return error_result(
+                f"{tool} was not finished: the MCP server {self._server.name!r} does not go on,"
+                f" because {error}"
+            )
+        return ToolOutput(content="", inquiry=inquiry)
+
+    async def ask(self, request: TaskRequest) -> TaskAnswer:
         """Return the answer to a request about a task.
 
         Raises:
@@ -182,17 +209,16 @@ class ServerConnection:
         """
         async with self._used():
             client = await self._opened()
-            request = TaskRequest(method=method, params=TaskIdParams(task_id=task_id))
             try:
                 return await client.session.send_request(request, TaskAnswer)
             except MCPError as error:
                 if not _is_closed(error):
                     raise ServerRefusedError(self._text_of(error), error.code) from None
-                raise await self._down(f"it ended during {method}") from None
+                raise await self._down(f"it ended during {request.method}") from None
             except Exception as error:  # noqa: BLE001 - from any library below; secrets are removed
-                raise await self._down(f"{method}: {self._text_of(error)}") from None
+                raise await self._down(f"{request.method}: {self._text_of(error)}") from None
 
-    async def _stoppable(self, call: Coroutine[Any, Any, CallToolResult]) -> CallToolResult:
+    async def _stoppable(self, call: Coroutine[Any, Any, rounds.Answer]) -> rounds.Answer:
         """Await a call. Announcing a cancellation to the server may block, so that has a limit."""
         task = asyncio.create_task(call)
         try:
@@ -252,7 +278,7 @@ class ServerConnection:
         limit = longest.total_seconds()
         try:
             async with asyncio.timeout(limit):
-                return await _all_pages(client)
+                return await listing.all_pages(client)
         except TimeoutError:
             raise await self._down(
                 f"it did not list its tools within {limit:g} s", is_slow=True
@@ -336,7 +362,7 @@ class ServerConnection:
             return cast("Server[Any]", server.in_process)
         if server.command:
             self._process = self._new_process(server)
-            return self._process
+            return declaring(self._process)
         self._hidden = {
             variable: secrets.read_words(variable) for variable in server.headers_env.values()
         }
@@ -345,7 +371,7 @@ class ServerConnection:
             for header, variable in server.headers_env.items()
         }
         http = await stack.enter_async_context(http_client(headers, server.timeout))
-        return streamable_http_client(server.url, http_client=http)
+        return declaring(streamable_http_client(server.url, http_client=http))
 
     async def _down(
         self, why: str, *, is_slow: bool = False, is_over: bool = False
@@ -408,45 +434,6 @@ def _is_closed(error: MCPError) -> bool:
     Servers use the same code for their own errors, so the library's are recognized by their text.
     """
     return error.code == CONNECTION_CLOSED and error.message.startswith(_CLOSED)
-
-
-def _listed(item: Tool, without_secrets: Callable[[str], str], *, may_be_task: bool) -> ListedTool:
-    hints: Any = item.annotations
-    parameters = {
-        "type": "object",
-        "properties": {},
-        **{name: value for name, value in item.input_schema.items() if name != "$schema"},
-    }
-    return ListedTool(
-        own=item.name,
-        description=without_secrets(item.description or item.title or ""),
-        parameters=_mapped(parameters, without_secrets),
-        read_only=bool(hints and hints.read_only_hint),
-        idempotent=bool(hints and hints.idempotent_hint),
-        may_be_task=may_be_task,
-    )
-
-
-async def _all_pages(client: Client) -> list[Tool]:
-    """Return the tools of a server that has any."""
-    tools: list[Tool] = []
-    cursor: str | None = None
-    for _ in range(_PAGES if client.server_capabilities.tools else 0):
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return tools
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Return JSON with `change` applied to each string in it."""
-    if isinstance(value, dict):
-        return {change(name): _mapped(item, change) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_mapped(item, change) for item in value]
-    return change(value) if isinstance(value, str) else value
 
 
 def _variable(server: MCPServer, name: str) -> str:

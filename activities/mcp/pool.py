@@ -17,7 +17,7 @@ from mcp_types import INVALID_PARAMS
 from pydantic import JsonValue
 
 from perdure import errors, limits
-from perdure.activities.mcp import tasks
+from perdure.activities.mcp import inquiries, tasks
 from perdure.activities.mcp.connection import (
     IDLE_S,
     AnswerLostError,
@@ -25,12 +25,14 @@ from perdure.activities.mcp.connection import (
     ServerDownError,
     ServerRefusedError,
 )
+from perdure.activities.mcp.tasks import TaskRequest
 from perdure.activities.tool_compatibility import unknown_result
 from perdure.agents.jobs import PendingJob
 from perdure.agents.mcp_servers import ListedTool, MCPServer, name_of
 from perdure.agents.tool_context import ToolContext
 from perdure.text import head, size
 from perdure.turn.wire import ToolOutput
+from perdure.values.inquiries import GivenAnswers
 
 logger = logging.getLogger("perdure")
 
@@ -87,9 +89,8 @@ class Pool:
                     f"{name} was not called: its description or its arguments have changed since"
                     " this turn began, and nobody accepted that"
                 )
-            output = await connection.call(
-                tool.own, arguments, _notes(context, connection.without_secrets)
-            )
+            notes = _notes(context, connection.without_secrets)
+            output = await connection.call(tool.own, arguments, notes, context.answers)
             return await self._later(server, name, pinned, context.call_token, output)
         except AnswerLostError as error:
             text = f"{name}: {error}"
@@ -122,7 +123,7 @@ class Pool:
     async def _awaited(self, server: MCPServer, name: str, task_id: str) -> ToolOutput:
         """Wait for the result of a task. It is cancelled if the call is."""
         try:
-            while isinstance(found := await self.poll(server, name, task_id), PendingJob):  # noqa: ASYNC110 - the server is asked
+            while isinstance(found := await self.poll(server, name, task_id, None), PendingJob):  # noqa: ASYNC110 - the server is asked
                 await asyncio.sleep((found.after or limits.MCP_POLL).total_seconds())
         except asyncio.CancelledError:
             await self._cancel_if_possible(server, task_id)
@@ -134,11 +135,19 @@ class Pool:
             async with asyncio.timeout(_CANCEL_S):
                 await self.cancel(server, task_id)
 
-    async def poll(self, server: MCPServer, name: str, task_id: str) -> ToolOutput | PendingJob:
-        """Return the result of a task; or, as long as there is none, or no answer, the reason."""
+    async def poll(
+        self, server: MCPServer, name: str, task_id: str, answers: GivenAnswers | None
+    ) -> ToolOutput | PendingJob:
+        """Return the result of a task; or, as long as there is none, or no answer, the reason.
+
+        With `answers`, it may ask people something, and is told what they have answered.
+        """
         try:
             connection = self._connection(server)
-            answer = await self._asked(connection, "tasks/get", task_id)
+            request = TaskRequest.about("tasks/get", task_id, may_ask=answers is not None)
+            answer = await self._asked(connection, request)
+            if answers is not None and tasks.asks_user(answer):
+                return await self._inquired(server, name, task_id, answer, answers)
         except ServerRefusedError as error:
             if error.code == INVALID_PARAMS:
                 return tasks.forgotten(name, server.name, str(error))
@@ -149,6 +158,46 @@ class Pool:
             await self._cancel_if_possible(server, task_id)
         return tasks.result_of(answer, name, server.name, connection.without_secrets)
 
+    async def _inquired(
+        self,
+        server: MCPServer,
+        name: str,
+        task_id: str,
+        answer: tasks.TaskAnswer,
+        answers: GivenAnswers,
+    ) -> ToolOutput | PendingJob:
+        """Tell a task what people have answered, and return what else it asks them.
+
+        A task names what it waits for until it has it. So an answer that it did not get, because
+        the worker was killed, is sent again, and none that it has.
+
+        Raises:
+            ServerDownError: The server does not answer.
+            ServerRefusedError: The server returned an error which is not about the answers.
+        """
+        connection, requests = self._connection(server), tasks.requests_in(answer)
+        try:
+            if responses := inquiries.responses(answers, requests):
+                request = TaskRequest.about(
+                    "tasks/update", task_id, may_ask=True, responses=responses
+                )
+                await self._asked(connection, request)
+            others = {key: asked for key, asked in requests.items() if key not in responses}
+            if not others:
+                reason = "the task has the answers" if responses else "the task asks for nothing"
+                return PendingJob(reason, tasks.pause_of(answer))
+            inquiry = inquiries.read(server.name, others, connection.without_secrets)
+        except ServerRefusedError as error:
+            if error.code != INVALID_PARAMS:
+                raise
+            why = f"it refused the answer of a person: {error}"
+        except ValueError as error:
+            why = str(error)
+        else:
+            return ToolOutput(content="", inquiry=inquiry)
+        await self._cancel_if_possible(server, task_id)
+        return tasks.cancelled(name, server.name, why)
+
     async def cancel(self, server: MCPServer, task_id: str) -> None:
         """Cancel a task, unless its server does not know it any more.
 
@@ -158,17 +207,16 @@ class Pool:
             ConfigurationError: A required environment variable is not set.
         """
         try:
-            await self._asked(self._connection(server), "tasks/cancel", task_id)
+            request = TaskRequest.about("tasks/cancel", task_id)
+            await self._asked(self._connection(server), request)
         except ServerRefusedError as error:
             if error.code != INVALID_PARAMS:
                 raise
 
-    async def _asked(
-        self, connection: ServerConnection, method: str, task_id: str
-    ) -> tasks.TaskAnswer:
+    async def _asked(self, connection: ServerConnection, request: TaskRequest) -> tasks.TaskAnswer:
         """Ask a server about a task. A connection that turns out to be dead is not used again."""
         try:
-            return await connection.ask(method, task_id)
+            return await connection.ask(request)
         except ServerDownError:
             connection.retire()
             raise

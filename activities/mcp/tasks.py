@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp_types import CallToolResult, Request, RequestParams, Result
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 
 from perdure import limits
+from perdure.activities.mcp.declared import ASKS
 from perdure.activities.mcp.results import output_of
 from perdure.activities.tool_compatibility import error_result, unknown_result
 from perdure.agents.jobs import PendingJob
@@ -35,12 +36,6 @@ class CreatedTask(Result):
     task_id: str
 
 
-class TaskCreatedResult(CallToolResult):
-    """A created task in place of the result of the call."""
-
-    task_id: str
-
-
 class TaskSupport(ClientExtension):
     """The extension, which lets a server answer a call with a task."""
 
@@ -52,19 +47,34 @@ class TaskSupport(ClientExtension):
 
 
 async def _created(task: CreatedTask, _: ClaimContext) -> CallToolResult:
-    return TaskCreatedResult(content=[], task_id=task.task_id)
+    raise AssertionError("a created task is the answer to the call")
 
 
 class TaskIdParams(RequestParams):
-    """The params of a request about a task."""
+    """The params of a request about a task; with the answers of people, by their keys."""
 
     task_id: str
+    input_responses: dict[str, JsonValue] | None = None
 
 
 class TaskRequest(Request[TaskIdParams, str]):
     """A request about a task. Over HTTP, proxies route it by the id, which is in a header too."""
 
     name_param = "taskId"
+
+    @classmethod
+    def about(
+        cls,
+        method: str,
+        task_id: str,
+        *,
+        may_ask: bool = False,
+        responses: dict[str, JsonValue] | None = None,
+    ) -> TaskRequest:
+        """Return the request of a method. With `may_ask`, the task may ask people something."""
+        fields = {"taskId": task_id, "inputResponses": responses}
+        meta = {"_meta": {ASKS: True}} if may_ask else {}
+        return cls(method=method, params=TaskIdParams.model_validate({**fields, **meta}))
 
 
 class TaskAnswer(Result):
@@ -110,9 +120,8 @@ def result_of(
         case "working":
             return PendingJob(f"the task is working{because}", _pause(task.poll_interval_ms))
         case "input_required":
-            return unknown_result(
-                f"{tool}: the task of {of_server} was cancelled, because it asks its user"
-                f" something, which it cannot here{because}; {_UNKNOWN}"
+            return cancelled(
+                tool, server, f"it asks its user something, which it cannot here{because}"
             )
         case "cancelled":
             return unknown_result(
@@ -131,8 +140,27 @@ def result_of(
 
 
 def asks_user(answer: TaskAnswer) -> bool:
-    """Return whether a task waits for an answer of the client's user, which Perdure has not."""
+    """Return whether a task waits for an answer of the client's user."""
     return (answer.model_extra or {}).get("status") == "input_required"
+
+
+def requests_in(answer: TaskAnswer) -> dict[str, Any]:
+    """Return what a task asks its user, by key."""
+    requests = (answer.model_extra or {}).get("inputRequests")
+    return requests if isinstance(requests, dict) else {}
+
+
+def pause_of(answer: TaskAnswer) -> timedelta | None:
+    """Return the pause that a server asks for; None without one."""
+    interval_ms = (answer.model_extra or {}).get("pollIntervalMs")
+    return _pause(interval_ms) if isinstance(interval_ms, int | float) else None
+
+
+def cancelled(tool: str, server: str, why: str) -> ToolOutput:
+    """Return the result of a task that was cancelled because it asks what people are not asked."""
+    return unknown_result(
+        f"{tool}: the task of the MCP server {server!r} was cancelled, because {why}; {_UNKNOWN}"
+    )
 
 
 def forgotten(tool: str, server: str, message: str) -> ToolOutput:

@@ -26,6 +26,7 @@ from perdure.agents.mcp_tasks import TaskCalls
 from perdure.agents.tool_context import ToolContext
 from perdure.agents.tools import Tool, Toolbox
 from perdure.turn.wire import ToolOutput
+from perdure.values.inquiries import GivenAnswers
 
 if TYPE_CHECKING:
     from perdure.activities.mcp.pool import Pool
@@ -128,9 +129,9 @@ class Servers:
         return call
 
     def _tasks(self, server: MCPServer, name: str) -> TaskCalls:
-        async def poll(task_id: str) -> ToolOutput | PendingJob:
+        async def poll(task_id: str, answers: GivenAnswers | None) -> ToolOutput | PendingJob:
             pool = await asyncio.to_thread(self._opened)
-            return await self.loop.run(pool.poll(server, name, task_id))
+            return await self.loop.run(pool.poll(server, name, task_id, answers))
 
         async def cancel(task_id: str) -> None:
             pool = await asyncio.to_thread(self._opened)

@@ -70,7 +70,7 @@ class Feed:
     """
 
     def __init__(self, client: Client, turn_id: str, runs: Sequence[str]) -> None:
-        self.ear = Ear(self._describe, client.data_converter)
+        self.ear = Ear(self._describe, client.data_converter, self._tell_listeners)
         self._client = client
         self._turn_id = turn_id
         self._first = runs[0]
@@ -83,6 +83,7 @@ class Feed:
         self._hidden: list[Recorded] = []
         self._error: PerdureError | None = None
         self._news = asyncio.Event()
+        self._news_or_output = asyncio.Event()
         self._watchers = 0
         self._pump: asyncio.Task[None] | None = None
 
@@ -116,12 +117,12 @@ class Feed:
         until: Cursor | None = None,
         pause_s: Callable[[], float | None] = lambda: None,
     ) -> AsyncGenerator[Event | CaughtUp | None, None]:
-        """Yield what `watch` yields, and None when no event comes for a time.
+        """Yield what `watch` yields, and None when no event comes for a time, or live output does.
 
         Args:
             after: As of `watch`.
             until: As of `watch`.
-            pause_s: Returns that time in seconds before each wait; None for no limit.
+            pause_s: Returns that time in seconds before each wait; None to wait for events only.
 
         Raises:
             PerdureError: As `watch` does.
@@ -140,19 +141,19 @@ class Feed:
                     yield CaughtUp()
                 elif self._ends_after(seen, after):
                     return
-                elif not await self._has_news(pause_s()):
+                elif (pause := pause_s()) is None:
+                    await self._news.wait()
+                elif not await self._has_news(pause):
                     yield None
         finally:
             await self._leave()
 
-    async def _has_news(self, pause_s: float | None) -> bool:
-        """Wait for news, and return whether there are any."""
+    async def _has_news(self, pause_s: float) -> bool:
+        """Wait for news or live output, for that long at most; return whether there are news."""
         news = self._news
-        if pause_s is None:
-            return await news.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
-                await news.wait()
+                await self._news_or_output.wait()
         return news.is_set()
 
     def _join(self) -> None:
@@ -169,6 +170,7 @@ class Feed:
             pump, self._pump = self._pump, None
             pump.cancel()
             await asyncio.wait({pump})
+            await self.ear.close()
 
     def _ends_after(self, seen: int, after: Cursor | None) -> bool:
         """Return whether no event follows the first `seen` ones.
@@ -310,6 +312,12 @@ class Feed:
         """Wake all watchers; each waits on the `asyncio.Event` that was current when it looked."""
         self._news.set()
         self._news = asyncio.Event()
+        self._tell_listeners()
+
+    def _tell_listeners(self) -> None:
+        """Wake the watchers that also wait for live output."""
+        self._news_or_output.set()
+        self._news_or_output = asyncio.Event()
 
     async def _describe(self) -> DescribeWorkflowExecutionResponse:
         run = self.runs[self._follower.run]

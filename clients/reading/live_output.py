@@ -1,6 +1,7 @@
 """The live output of a turn's model calls and tools.
 
-It is read from heartbeats, once for all watchers in a process.
+It is read once for all watchers in a process: text from the worker that generates it, as soon as a
+heartbeat has named the way, and everything else, or all if there is no way, from heartbeats.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
+from perdure.clients.reading.text_line import TextLine
 from perdure.errors import PerdureError
+from perdure.live_text.values import LiveText, TextSource
 from perdure.temporal.payloads import unpack
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
-from perdure.turn.wire import LiveText
 
-_FRESH_S = 0.25
+_SILENT_LINE_S = 2.0
+"""How old heartbeats may be beside a line that brings nothing: it may be broken."""
+_LINE_PAUSE_S = 2.0
+"""The time after which a line is opened again that was broken, or could not be opened."""
 
 Describe = Callable[[], Awaitable[DescribeWorkflowExecutionResponse]]
 
@@ -46,18 +51,52 @@ class HeartbeatDetails:
 
 
 class Ear:
-    """Reads the heartbeats of one run of a turn."""
+    """Hears the live output of one turn. `tell` is called when a line has brought a piece."""
 
-    def __init__(self, describe: Describe, converter: DataConverter) -> None:
+    def __init__(
+        self, describe: Describe, converter: DataConverter, tell: Callable[[], None]
+    ) -> None:
         self._describe = describe
         self._converter = converter
+        self._tell = tell
         self._look: asyncio.Task[tuple[Heard | HeartbeatDetails, ...]] | None = None
         self._looked_at = float("-inf")
+        self._line: TextLine | None = None
+        self._opened_at = float("-inf")
+        self._known: ModelKey | None = None
 
-    async def listen(self) -> tuple[Heard | HeartbeatDetails, ...]:
-        """Return the last output of the calls in flight; empty if Temporal does not answer."""
+    def has_heard_of(self, key: ModelKey) -> bool:
+        """Return whether there has been a heartbeat of a model call."""
+        return self._known == key
+
+    async def listen(self, within_s: float) -> tuple[Heard | HeartbeatDetails, ...]:
+        """Return the last output of the calls in flight.
+
+        Args:
+            within_s: How old it may be. Output that a line brings is always new.
+        """
+        line = self._line
+        if line is None:
+            return await self._last_look(within_s)
+        heard = Heard(line.key, 0, line.text)
+        if line.is_open and line.is_fresh:
+            return (heard,)
+        return (heard, *await self._last_look(_SILENT_LINE_S if line.is_open else within_s))
+
+    async def close(self) -> None:
+        """Close the line, when nobody listens any more."""
+        if self._look is not None:  # it may be about to open one
+            self._look.cancel()
+            await asyncio.wait({self._look})
+            self._look = None
+        if self._line is not None:
+            line, self._line = self._line, None
+            await line.close()
+
+    async def _last_look(self, within_s: float) -> tuple[Heard | HeartbeatDetails, ...]:
+        """Return what the heartbeats say; empty if Temporal does not answer."""
         if self._look is None or (
-            self._look.done() and asyncio.get_running_loop().time() - self._looked_at > _FRESH_S
+            self._look.done() and asyncio.get_running_loop().time() - self._looked_at > within_s
         ):
             self._look = asyncio.create_task(self._listen())
         return await asyncio.shield(self._look)
@@ -83,5 +122,19 @@ class Ear:
         [raw] = await self._converter.decode(payloads[:1], [RawValue])
         with contextlib.suppress(PerdureError):
             live_text = unpack(raw, LiveText)
+            self._known = key
+            if live_text.source is not None:
+                await self._keep_line(key, live_text.source)
             return Heard(key, live_text.offset, live_text.text)
         return None
+
+    async def _keep_line(self, key: ModelKey, source: TextSource) -> None:
+        """Open a line to the worker, unless it is open, or was tried a moment ago."""
+        now = asyncio.get_running_loop().time()
+        was_tried = now - self._opened_at < _LINE_PAUSE_S
+        if self._line is not None and self._line.key == key:
+            if was_tried or self._line.is_open:
+                return
+            await self._line.close()
+        self._opened_at = now
+        self._line = TextLine(key, source, self._converter, self._tell)

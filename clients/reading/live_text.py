@@ -62,9 +62,9 @@ class Speech:
         self._said = ""
 
     @property
-    def is_on(self) -> bool:
-        """Whether live text may come."""
-        return self._is_live and self._key is not None
+    def key(self) -> ModelKey | None:
+        """The model call whose live text may come; None if none may."""
+        return self._key if self._is_live else None
 
     def see(self, fact: Fact) -> Iterator[Piece]:
         """Yield the text and marks that follow from another fact."""

@@ -232,6 +232,8 @@ def _of_call(
                 yield "known", output.known
             if output.handle is not None:
                 yield "is_job", True
+            if output.inquiry is not None:
+                yield "asks", True
             yield from _asked_for(include, results=output.handle or output.content)
         case ToolLost(_, loss, message, error, sent_at):
             yield "loss", loss
@@ -252,8 +254,11 @@ def _of_job(fact: Polled | JobStopped, include: frozenset[str]) -> Shown:
         case Polled(_, None):
             yield "found", False
         case Polled(_, ToolOutput() as output):
-            yield "found", True
-            yield from _of_output(output, include)
+            yield "found", output.inquiry is None
+            if output.inquiry is not None:
+                yield "asks", True
+            else:
+                yield from _of_output(output, include)
         case JobStopped(_, problem):
             yield "stopped", not problem
             yield from _asked_for(include, errors=problem)

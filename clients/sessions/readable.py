@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -19,9 +19,12 @@ from perdure import errors, validation
 from perdure.base import T, Value
 from perdure.clients.reading import cursors
 from perdure.clients.reading.cursors import Cursor
+from perdure.clients.reading.merged import Merged
 from perdure.clients.reading.timeouts import Timeout, at_most
+from perdure.clients.reading.tree_text import TurnText
 from perdure.clients.sessions.ends import with_end
 from perdure.clients.turns.handle import Turn
+from perdure.session import facts
 from perdure.session.facts import SessionFact
 from perdure.session.state import SessionState, apply
 from perdure.session.wire import (
@@ -253,28 +256,95 @@ class ReadableSession(Generic[T]):
                 over.
             InvalidRequestError: The value is not a cursor.
         """
-        values, types = {"after": after}, {"after": validation.Text | None}
-        validation.check("the events", values, types, errors.InvalidRequestError)
-        position = None if after is None else cursors.read(after, "a session")
-        run, last = await self._last_run(), 0
-        if position is not None:
-            await self._check_run(position.run, run)
-            run, last = position.run, position.event
+        run, last = await self._place(after)
         async for event in self._events(run, last):
             yield event
 
+    async def live(self, after: str | None = None) -> AsyncGenerator[SessionEvent | TurnText, None]:
+        """Yield what `events` yields, and the text of the turns between the events.
+
+        For a session that was begun with `live=True`, the text comes while the models generate it,
+        that of delegates too. The text of a turn comes before the event of its end.
+
+        Args:
+            after: As of `events`. Text that was recorded before that event is not yielded.
+
+        Raises:
+            PerdureError: As `events` does.
+        """
+        merged = Merged[SessionEvent | TurnText]()
+        items = merged.items(self._with_text(merged, *await self._place(after)))
+        async with contextlib.aclosing(items):
+            async for item in items:
+                yield item
+
+    async def _with_text(
+        self, merged: Merged[SessionEvent | TurnText], run: str, last: int
+    ) -> AsyncGenerator[SessionEvent, None]:
+        """Yield the events after a place in a run, and follow the text of the turns."""
+        state, reading = SessionState(), self._reads(run)
+        async with contextlib.aclosing(reading):
+            async for place, events in reading:
+                is_old = place.run == run and place.event <= last
+                for event in events:
+                    before, state = _running(state), apply(state, event.fact)
+                    if is_old:
+                        continue
+                    if isinstance(event.fact, facts.TurnOver) and before is not None:
+                        await merged.over(before)
+                    yield event
+                    running = _running(state)
+                    if running is not None and running != before:
+                        merged.add(running, self._text(running, None))
+                running = _running(state)
+                if is_old and place.event == last and running is not None:
+                    merged.add(running, self._text(running, events[-1].at))
+
+    async def _text(
+        self, turn_id: str, since: datetime | None
+    ) -> AsyncGenerator[SessionEvent | TurnText, None]:
+        turn = await self.begun(turn_id)
+        if turn is None:
+            return
+        async with contextlib.aclosing(turn.text_since(since)) as items:
+            async for item in items:
+                yield item
+
+    async def _place(self, after: str | None) -> tuple[str, int]:
+        """Return the run of a cursor, and the number of its event; without one, the last run.
+
+        Raises:
+            PerdureError: As `events` does.
+        """
+        values, types = {"after": after}, {"after": validation.Text | None}
+        validation.check("the events", values, types, errors.InvalidRequestError)
+        last_run = await self._last_run()
+        if after is None:
+            return last_run, 0
+        position = cursors.read(after, "a session")
+        await self._check_run(position.run, last_run)
+        return position.run, position.event
+
     async def _events(self, run: str, last: int = 0) -> AsyncIterator[SessionEvent]:
         """Yield the events of a run after its event of the number `last`, and of later runs."""
+        async with contextlib.aclosing(self._reads(run)) as reading:
+            async for place, events in reading:
+                if place.run == run and place.event <= last:
+                    continue
+                for event in events:
+                    yield event
+
+    async def _reads(self, run: str) -> AsyncGenerator[tuple[Cursor, list[SessionEvent]], None]:
+        """Yield the places of a run and of later runs, with the events there."""
         follower = self._follower(run)
         async with contextlib.aclosing(follower.events()) as reading:
             async for read in reading:
-                run, event = follower.runs[read.run], read.event
-                if read.run == 0 and event.event_id <= last:
+                if not read.facts:
                     continue
-                for fact in read.facts:
-                    cursor = str(Cursor(run, run, event.event_id))
-                    at = event.event_time.ToDatetime(tzinfo=UTC)
-                    yield SessionEvent(cursor, at, fact, self.id)
+                own_run = follower.runs[read.run]
+                place = Cursor(own_run, own_run, read.event.event_id)
+                at = read.event.event_time.ToDatetime(tzinfo=UTC)
+                yield place, [SessionEvent(str(place), at, fact, self.id) for fact in read.facts]
 
     def _follower(self, run: str) -> Follower[SessionFact]:
         converter = self._client.data_converter
@@ -393,6 +463,11 @@ class ReadableSession(Generic[T]):
             f"session {self.id!r} is closed; begin another one, or fork it with session.fork(id=…)",
             context={"session_id": self.id},
         )
+
+
+def _running(state: SessionState) -> str | None:
+    """Return the id of the running turn, if one runs."""
+    return None if state.running is None else state.running.turn_id
 
 
 def _state_of(state: SessionState) -> states.OfSession:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
-from perdure.clients.reading.events import Event
+from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.reading.feed import Feed
+from perdure.clients.reading.live_events import LiveItem, live_items
+from perdure.clients.reading.live_text import Piece, TextBegins, TextVoid
 from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 
@@ -37,9 +39,37 @@ async def changes(feed: Feed) -> AsyncGenerator[Change, None]:
         TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         PayloadDecodeError: This process lacks the codec or the key of the turn.
     """
+    async with (
+        contextlib.aclosing(feed.watch(until=await feed.end())) as watching,
+        contextlib.aclosing(_changes(feed, watching)) as changing,
+    ):
+        async for change in changing:
+            if isinstance(change, Change):
+                yield change
+
+
+async def changes_and_text(feed: Feed) -> AsyncGenerator[Change | Piece, None]:
+    """Yield the changes of a turn and the text of its model in one order, until it is over.
+
+    Raises:
+        PerdureError: As `changes` does.
+    """
+    async with (
+        contextlib.aclosing(live_items(feed)) as items,
+        contextlib.aclosing(_changes(feed, items)) as changing,
+    ):
+        async for change in changing:
+            yield change
+
+
+async def _changes(
+    feed: Feed, items: AsyncIterator[LiveItem]
+) -> AsyncGenerator[Change | Piece, None]:
     state, is_new = TurnState(), False
-    async with contextlib.aclosing(feed.watch(until=await feed.end())) as watching:
-        async for item in watching:
+    async for item in items:
+        if isinstance(item, str | TextBegins | TextVoid):
+            yield item
+        elif isinstance(item, Event | CaughtUp):
             event = item if isinstance(item, Event) else None
             state = state if event is None else event.onto(state)
             is_new = is_new or event is None

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Generic
+from typing import Any, Generic, Literal, overload
 
 from temporalio.client import Client
 
@@ -16,12 +16,13 @@ from perdure.base import T
 from perdure.clients.reading.cursors import Cursor
 from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.reading.feed import Feed, Feeds
-from perdure.clients.reading.live_events import live_items
+from perdure.clients.reading.live_events import LiveItem, live_items
 from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.reading.tool_progress import ToolProgress
+from perdure.clients.reading.tree_text import TurnText, all_text, with_delegates
 from perdure.clients.turns import deliveries, settling, undoing, waiting
-from perdure.clients.turns.changes import Change, changes
+from perdure.clients.turns.changes import Change, changes, changes_and_text
 from perdure.clients.turns.deliveries import WebhookDelivery
 from perdure.clients.turns.forks import Effect, Forks
 from perdure.clients.turns.status import TurnStatus
@@ -119,27 +120,51 @@ class ReadableTurn(Generic[T]):
         """
         await self._from(after)
 
-    async def text(self) -> AsyncIterator[str | TextBegins | TextVoid]:
+    @overload
+    def text(
+        self, *, delegates: Literal[False] = False
+    ) -> AsyncIterator[str | TextBegins | TextVoid]: ...
+
+    @overload
+    def text(self, *, delegates: bool) -> AsyncIterator[str | TextBegins | TextVoid | TurnText]: ...
+
+    async def text(self, *, delegates: bool = False) -> AsyncIterator[Any]:
         """Yield the text of the model in pieces, until the turn is over.
 
         For a turn that was started with `live=True`, the pieces come while the model generates
-        them, about a second late; otherwise the text of a step comes in one piece when it is
-        recorded. `TextBegins` precedes the pieces of each text. `TextVoid` means that the pieces
-        since then do not count, because the attempt failed. The pieces of a step that count add up
-        to exactly its text. They have not been checked: an output guardrail sees only the complete
-        answer.
+        them; otherwise the text of a step comes in one piece when it is recorded. `TextBegins`
+        precedes the pieces of each text. `TextVoid` means that the pieces since then do not count,
+        because the attempt failed. The pieces of a step that count add up to exactly its text. They
+        have not been checked: an output guardrail sees only the complete answer.
+
+        Args:
+            delegates: Whether to yield the text of the turns below as well, each piece and each
+                mark in a `TurnText`.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
-        async with contextlib.aclosing(live_items(await self._feed(), only_words=True)) as items:
+        items = self._live(await self._feed(), None, delegates=delegates, only_words=True)
+        async with contextlib.aclosing(items):
             async for item in items:
-                if isinstance(item, str | TextBegins | TextVoid):
+                if isinstance(item, str | TextBegins | TextVoid | TurnText):
                     yield item
 
+    @overload
+    def live(
+        self, after: str | None = None, *, delegates: Literal[False] = False
+    ) -> AsyncGenerator[Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp, None]: ...
+
+    @overload
+    def live(
+        self, after: str | None = None, *, delegates: bool
+    ) -> AsyncGenerator[
+        Event | str | TextBegins | TextVoid | TurnText | ToolProgress | CaughtUp, None
+    ]: ...
+
     async def live(
-        self, after: str | None = None
-    ) -> AsyncGenerator[Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp, None]:
+        self, after: str | None = None, *, delegates: bool = False
+    ) -> AsyncGenerator[Any, None]:
         """Yield what `events` and `text` yield, in one order, with the progress of tools.
 
         A text comes before the event that records it. `CaughtUp` comes once, after all events that
@@ -148,6 +173,8 @@ class ReadableTurn(Generic[T]):
         Args:
             after: The cursor of the last known event; without it, events start from the beginning.
                 The text of a model call that has not ended yet is yielded from its beginning.
+            delegates: As of `text`. Of the turns below, text that was recorded before `after` is
+                not yielded.
 
         Raises:
             StaleCursorError: The cursor belongs to another run: the turn was reset or started
@@ -155,7 +182,29 @@ class ReadableTurn(Generic[T]):
             InvalidRequestError: The value is not a cursor.
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         """
-        async with contextlib.aclosing(live_items(*await self._from(after))) as items:
+        feed, position = await self._from(after)
+        async with contextlib.aclosing(self._live(feed, position, delegates=delegates)) as items:
+            async for item in items:
+                yield item
+
+    def _live(
+        self, feed: Feed, after: Cursor | None, *, delegates: bool, only_words: bool = False
+    ) -> AsyncGenerator[LiveItem | TurnText, None]:
+        if delegates:
+            return with_delegates(self._feeds.find, feed, after, only_words=only_words)
+        return live_items(feed, after, only_words=only_words)
+
+    async def text_since(self, moment: datetime | None) -> AsyncGenerator[TurnText, None]:
+        """Yield the text of the turn and of those below it, each piece with its turn.
+
+        Args:
+            moment: Text that was recorded until then is left out; None for all text.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+        """
+        items = all_text(self._feeds.find, await self._feed(), self.id, moment)
+        async with contextlib.aclosing(items):
             async for item in items:
                 yield item
 
@@ -203,6 +252,19 @@ class ReadableTurn(Generic[T]):
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
         async with contextlib.aclosing(changes(await self._feed())) as changing:
+            async for change in changing:
+                yield change
+
+    async def changes_and_text(
+        self,
+    ) -> AsyncGenerator[Change | str | TextBegins | TextVoid, None]:
+        """Yield what `changes` and `text` yield, in one order, until the turn is over.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn, or no longer has it.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+        """
+        async with contextlib.aclosing(changes_and_text(await self._feed())) as changing:
             async for change in changing:
                 yield change
 

@@ -251,7 +251,8 @@ def pending(state: TurnState, run_id: str, now: datetime) -> Iterator[PendingApp
         for call, gate in state.asked.calls
     }
     for approval in waiting:
-        if approval.call_id in calls and now < approval.expires_at:
+        is_open = (approval.call_id, approval.digest) in state.asked.places
+        if is_open and now < approval.expires_at:
             yield approval.of_run(run_id, *calls[approval.call_id])
 
 

@@ -4,7 +4,8 @@ A call's id identifies a call and its arguments as long as the turn has had only
 restart or a reset the same id may belong to another call. Then the token is required as well, as
 `CALL:TOKEN`: it is made from the run, the call and its arguments, so it identifies the reviewed
 call. The token is also required if a deploy has changed the tool of an approved call: the call
-waits again, and the earlier approval must not count a second time.
+waits again, and the earlier approval must not count a second time. So it is for the second question
+of a server during a call.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from perdure.temporal import access
 from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.turn import gates, jobs
 from perdure.turn.approvals import already
-from perdure.values.approvals import Decision, PendingApproval
+from perdure.values.approvals import Decision, PendingApproval, token_of
 
 if TYPE_CHECKING:
     from perdure.clients.turns.readable import ReadableTurn
@@ -67,10 +68,12 @@ async def named(
     waiting = {
         name: approval for approval in pending for name in (approval.call_id, full(approval))
     }
-    missing = next((call for call in calls if call not in waiting), None)
-    if missing is not None:
-        earlier = await decision_about(client, turn, missing.partition(":")[0])
-        raise _unknown(turn, missing, pending, earlier)
+    for call in calls:
+        if call in waiting and not waiting[call].is_job:
+            continue
+        earlier = await _earlier(client, turn, call, pending)
+        if call not in waiting or earlier is not None:
+            raise _unknown(turn, call, pending, earlier)
     selected = {call: waiting[call] for call in calls}
     if to_run:
         plain = [approval for call, approval in selected.items() if call != full(approval)]
@@ -90,6 +93,11 @@ async def _refuse_ambiguous(
     changed = next(
         (approval for approval in plain if approval.reason and not approval.is_unknown), None
     )
+    if changed is not None and changed.is_question:
+        raise errors.ApprovalConflictError(
+            f"people are asked more than once about call {changed.call_id!r} of turn {turn.id!r}:"
+            " look at the question, and answer it with its token; nothing was decided"
+        )
     if changed is not None:
         raise errors.ApprovalConflictError(
             f"the tool of call {changed.call_id!r} of turn {turn.id!r} has changed, so the call"
@@ -151,13 +159,28 @@ async def decision_about(client: Client, turn: ReadableTurn[Any], call_id: str) 
     return gates.earlier_decision(state, call_id)
 
 
+async def _earlier(
+    client: Client, turn: ReadableTurn[Any], name: str, pending: Sequence[PendingApproval]
+) -> Decision | None:
+    """Return what was decided about the call with a name that no waiting call has; None if nothing.
+
+    While people are asked something else about the call, the token says what is meant.
+    """
+    call_id, _, token = name.partition(":")
+    first_run = await turn.first_run()
+    decisions = gates.decisions_about(await state_of(client, turn.id, first_run), call_id)
+    same = [each for each in decisions if token == token_of(first_run, call_id, each.digest)]
+    waits = any(approval.call_id == call_id and not approval.is_job for approval in pending)
+    return next(reversed(same if same or waits else decisions), None)
+
+
 def _unknown(
     turn: ReadableTurn[Any],
     call: str,
     pending: tuple[PendingApproval, ...],
     earlier: Decision | None,
 ) -> errors.ApprovalConflictError:
-    if earlier is not None and all(approval.call_id != earlier.call_id for approval in pending):
+    if earlier is not None:
         reason = f"{already(earlier)}, in turn {turn.id!r}"
     elif any(call.startswith(f"{approval.call_id}:") for approval in pending):
         reason = (

@@ -18,6 +18,7 @@ from perdure.agents.effects import PinnedEffect
 from perdure.agents.handoffs import HAND_OVER, PinnedHandoff
 from perdure.agents.handoffs import tool as handoff_tool
 from perdure.agents.jobs import PinnedJob
+from perdure.agents.mcp_servers import MCPTool
 from perdure.agents.middleware import Logger, Middleware, Timeout
 from perdure.agents.questions import PinnedQuestion
 from perdure.agents.skills import LOAD_SKILL, Skill, joined
@@ -56,7 +57,8 @@ class ToolDefinition(Wire):
     and `undone_defaults` has the arguments that calls of that tool may leave out. `wait` has what
     the turn does for a tool that waits, `asks` what may be answered for one that asks a person, and
     `job` how the result of a tool is had that comes later. These tools, the tools of delegation and
-    `hand_over` have no activity: the turn runs them itself.
+    `hand_over` have no activity: the turn runs them itself. With `may_ask`, the server of the tool
+    may ask people something during a call.
     """
 
     name: str
@@ -80,6 +82,7 @@ class ToolDefinition(Wire):
     asks: PinnedQuestion | None = Field(default=None, exclude_if=not_)
     wait: PinnedWait | None = Field(default=None, exclude_if=not_)
     job: PinnedJob | None = Field(default=None, exclude_if=not_)
+    may_ask: bool = Field(default=False, exclude_if=not_)
 
     @property
     def runs_as(self) -> str:
@@ -475,4 +478,5 @@ def define_tool(item: Tool, activity: str) -> ToolDefinition:
         effect=item.pinned_effect,
         wait=item.wait,
         job=job.model_copy(update={"activity": activity}) if job else None,
+        may_ask=isinstance(item, MCPTool) and item.may_ask,
     )

@@ -15,6 +15,8 @@ from perdure.base import Wire
 
 HANDLE = "handle"
 """The argument of a tool in `poll=` or `cancel=` that gets what the function returned."""
+ANSWERS = "answers of people"
+"""What people have answered to the server of a job. No argument of a function has this name."""
 
 
 class JobOptions(TypedDict, total=False):

@@ -28,6 +28,7 @@ from perdure.agents.tool_context import ToolContext
 from perdure.agents.tools import NAME, Tool, Toolbox
 from perdure.schemas import tool_arguments
 from perdure.schemas.strict_schema import check_size
+from perdure.schemas.visible import readable
 from perdure.text import stripped, word
 from perdure.validation import Must, instance
 from perdure.values import keywords
@@ -39,8 +40,6 @@ _SERVER = re.compile(r"[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*")
 _SERVER_CHARACTERS = 32
 _ADDRESS = re.compile(r"https?://[^\s/@]+(/\S*)?")
 _HASH_CHARACTERS = 8
-_WORDS = ("title", "description", "$comment")
-_DATA = ("enum", "const", "default", "examples", "required", "pattern")
 
 _KINDS = {
     **dict.fromkeys(("cwd", "url"), validation.Text),
@@ -53,7 +52,7 @@ _KINDS = {
         ),
     ],
     "headers_env": validation.Texts,
-    "trusted": bool,
+    **dict.fromkeys(("trusted", "asks"), bool),
     "tasks": LONGEST_TASK,
     "digest": validation.Text | None,
     "effects": Mapping[str, Annotated[object, instance("an MCPEffect", MCPEffect)]],
@@ -67,6 +66,7 @@ class MCPServerOptions(TypedDict, total=False):
     requires_approval: bool | Collection[str]
     trusted: bool
     tasks: bool | timedelta | None
+    asks: bool
     timeout: timedelta
     start_timeout: timedelta
     digest: str | None
@@ -96,6 +96,7 @@ class MCPServer:
             calls of such a tool are repeated.
         tasks: Whether it may answer a call with a task, whose result the turn waits for; or how
             long, if not a day. By default, over HTTP alone: each worker starts a server of its own.
+        asks: Whether it may ask people something during a call, which then waits for their answer.
         timeout: The time after which a call is stopped; the model gets an error.
         start_timeout: The time the server has to start and to list its tools; at most 45 seconds.
         effects: What calls of its tools bring about, by the server's own names of the tools.
@@ -116,6 +117,7 @@ class MCPServer:
     requires_approval: bool | Collection[str] = False
     trusted: bool = False
     tasks: bool | timedelta | None = None
+    asks: bool = True
     timeout: timedelta = limits.TOOL_CALL
     start_timeout: timedelta = limits.MCP_START
     digest: str | None = None
@@ -273,7 +275,8 @@ class MCPTool(Tool):
     """A tool of a server, which has the schema and checks arguments against it.
 
     Its turn is pinned to `digest`. `function` takes `context` and `arguments`, a JSON object.
-    `reads` calls the tool that looks its calls up, and `tasks` the server about its tasks.
+    `reads` calls the tool that looks its calls up, and `tasks` the server about its tasks. With
+    `may_ask`, the server may ask people something during a call.
     """
 
     def __init__(
@@ -304,6 +307,7 @@ class MCPTool(Tool):
             **({} if effect is None or reads is None else effect.options(reads)),
             **({} if tasks is None else tasks.options(server.longest_task, server.timeout)),
         )
+        self.may_ask = server.asks
         self._may_be_task = listed is not None and listed.may_be_task
         self._digest = digest
         self._parameters = readable(listed.parameters) if listed else {}
@@ -330,35 +334,6 @@ class MCPTool(Tool):
     def arguments(self) -> tool_arguments.Arguments:
         """The server's own schema."""
         return tool_arguments.GivenArguments(self._parameters)
-
-
-def readable(parameters: Any) -> Any:
-    """Return a schema without invisible characters in its texts for people and models.
-
-    Constraints on values, such as an `enum`, are not changed.
-    """
-    if isinstance(parameters, list):
-        return [readable(item) for item in parameters]
-    if not isinstance(parameters, dict):
-        return parameters
-    return {name: _readable(name, value) for name, value in parameters.items()}
-
-
-def _readable(name: str, value: Any) -> Any:
-    """Return the value of a keyword without invisible characters in its texts."""
-    if name in _WORDS and isinstance(value, str):
-        return stripped(value)
-    if _is_data(name, value):
-        return value
-    return readable(value)
-
-
-def _is_data(name: str, value: Any) -> bool:
-    """Whether a keyword contains values rather than schemas.
-
-    A property may have the name of such a keyword, but is a schema.
-    """
-    return name in _DATA and not isinstance(value, dict)
 
 
 def name_of(server: str, tool_name: str) -> str:

@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from perdure import limits, validation
-from perdure.agents.jobs import HANDLE, JobOptions
+from perdure.agents.jobs import ANSWERS, HANDLE, JobOptions
 from perdure.agents.tools import Tool
 from perdure.schemas import tool_arguments
 from perdure.validation import Must
+from perdure.values.inquiries import GivenAnswers
 
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension of the protocol, which client and server declare."""
@@ -30,11 +31,12 @@ class TaskCalls:
     """The requests about the tasks of one tool, each by the id of the task.
 
     Attributes:
-        poll: Asks for the result. It returns the result, or `PendingJob` as long as there is none.
+        poll: Asks for the result. It returns the result, what the server asks people, or
+            `PendingJob`; it is given what people have answered, None if they cannot be asked.
         cancel: Cancels a task.
     """
 
-    poll: Callable[[str], Awaitable[object]]
+    poll: Callable[[str, GivenAnswers | None], Awaitable[object]]
     cancel: Callable[[str], Awaitable[None]]
 
     def options(self, later: bool | timedelta, timeout: timedelta) -> JobOptions:
@@ -43,7 +45,7 @@ class TaskCalls:
             return JobOptions()
         return JobOptions(
             later=later,
-            poll=TaskTool(self.poll, name="poll", read_only=True, timeout=timeout),
+            poll=PollTool(self.poll, name="poll", read_only=True, timeout=timeout),
             poll_every=limits.MCP_POLL,
             cancel=TaskTool(self.cancel, name="cancel", timeout=timeout),
         )
@@ -65,3 +67,11 @@ class TaskTool(Tool):
     def accepted(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the id of the task."""
         return {"task_id": values[HANDLE]}
+
+
+class PollTool(TaskTool):
+    """The request for the result of a task, which takes the answers of people as well."""
+
+    def accepted(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the id of the task, and the answers."""
+        return {"task_id": values[HANDLE], "answers": values[ANSWERS]}

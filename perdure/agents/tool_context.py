@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from perdure import limits
 from perdure.text import size
+from perdure.values.inquiries import GivenAnswers
 
 Deps = TypeVar("Deps")
 _CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
@@ -47,6 +48,7 @@ class ToolContext(Generic[Deps]):
         call_token: The token by which `AgentClient.finish_call` sends the result of this call, for
             a tool with `later=True`; else empty. It is the same for every attempt. Who has it may
             answer for the tool, so give it to the job alone.
+        answers: For Perdure's own use: what people have answered to an MCP server.
     """
 
     deps: Deps = field(repr=False)
@@ -59,6 +61,7 @@ class ToolContext(Generic[Deps]):
     beat: Callable[..., None] = field(repr=False)
     read_secret: Callable[[str], str] = field(repr=False)
     call_token: str = field(default="", repr=False)
+    answers: GivenAnswers | None = field(default=None, repr=False)
 
     def heartbeat(self, *details: JsonValue) -> None:
         """Report progress. It is not needed to keep the call alive: Perdure does that.

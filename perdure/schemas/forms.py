@@ -62,6 +62,27 @@ def expanded(schema: Mapping[str, Any]) -> dict[str, JsonValue]:
     return made
 
 
+def known_part(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the schema of a form without the keywords that forms do not have, in its fields too.
+
+    What fits the schema fits this part of it, and perhaps more does.
+    """
+    part: dict[str, Any] = {name: value for name, value in schema.items() if name in _KEYWORDS}
+    part.pop("additionalProperties", None)
+    for keyword in ("anyOf", "oneOf"):
+        if isinstance(items := part.get(keyword), list):
+            part[keyword] = [_known_field(item) for item in items]
+    if isinstance(fields := part.get("properties"), Mapping):
+        part["properties"] = {name: _known_field(field) for name, field in fields.items()}
+    if "items" in part:
+        part["items"] = _known_field(part["items"])
+    return part
+
+
+def _known_field(field: Any) -> Any:
+    return known_part(field) if isinstance(field, Mapping) else field
+
+
 def misfit(schema: Mapping[str, JsonValue], value: JsonValue) -> str:
     """Return what is wrong with a value by the schema of a form; empty if it fits."""
     return "; ".join(islice(_misfits(schema, value, ""), _PROBLEMS))

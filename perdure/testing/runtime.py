@@ -101,10 +101,16 @@ def server_in_thread() -> Iterator[str]:
 
 
 def _settings() -> WorkerSettings:
-    """Return the settings of a worker in a test; webhooks are allowed by the environment."""
+    """Return the settings of a worker in a test.
+
+    Webhooks are allowed by the environment, which also says where live text is served.
+    """
     settings = WorkerSettings.from_environment()
     return WorkerSettings(
-        grace=_GRACE, webhook_hosts=settings.webhook_hosts, webhook_secrets=settings.webhook_secrets
+        grace=_GRACE,
+        webhook_hosts=settings.webhook_hosts,
+        webhook_secrets=settings.webhook_secrets,
+        live_text=settings.live_text,
     )
 
 

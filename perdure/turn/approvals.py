@@ -81,7 +81,8 @@ class Gate(Value):
     If a person is asked because a deploy has changed the tool, `reason` is the reason, and
     `schema_digest` is the digest of the tool's current schema. With `is_unknown`, the call was
     made, and `reason` says why its outcome is unknown. With `asks`, the call itself is a question,
-    and waits for an answer.
+    and waits for an answer; or a server asks during the call, and `reason` tells its questions
+    apart. The wait for a person ends after `expires`, or at the moment `until`.
     """
 
     status: Literal["open", "policy", "asked"] = "open"
@@ -92,6 +93,7 @@ class Gate(Value):
     schema_digest: str = ""
     is_unknown: bool = Field(default=False, exclude_if=not_)
     asks: bool = Field(default=False, exclude_if=not_)
+    until: datetime | None = Field(default=None, exclude_if=not_)
 
     def edited(self, call: ToolCall) -> ToolCall:
         """Return the call with the arguments that a person gave it, if any."""
@@ -188,10 +190,15 @@ class Asked:
                 reason=gate.reason,
                 is_unknown=gate.is_unknown,
                 is_question=gate.asks,
-                expires_at=now + (default if gate.expires is None else gate.expires),
+                expires_at=gate.until or now + (default if gate.expires is None else gate.expires),
             )
             for call, gate in self.calls
         )
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """What people are asked: the ids of the calls, and the digests that decisions name."""
+        return tuple((call.id, digest_of(call, gate.reason)) for call, gate in self.calls)
 
 
 def check(
@@ -202,7 +209,8 @@ def check(
 ) -> None:
     """Refuse a decision that is late, repeated, or for other arguments.
 
-    `earlier` is what was decided about the call before, if anything.
+    `earlier` is what was decided before, if anything: about what the decision names, or else about
+    the call.
 
     Raises:
         ApprovalConflictError: The decision is one of these; the message says which.
@@ -222,6 +230,8 @@ def check(
             f"no approval is pending for the call {decision.call_id!r}: it was answered already, or"
             " never asked"
         )
+    if known.digest != decision.digest and earlier and earlier.digest == decision.digest:
+        raise errors.ApprovalConflictError(already(earlier))
     if known.digest != decision.digest:
         raise errors.ApprovalConflictError(
             f"the approval names the arguments {decision.digest!r}, but the call"

@@ -73,6 +73,23 @@ def open_waits(state: TurnState) -> tuple[CallWait, ...]:
     )
 
 
+PollPlace = tuple[ToolKey, int]
+"""A call that waits for a job, and the number of questions that its server has asked."""
+
+
+def waiting_jobs(state: TurnState) -> dict[PollPlace, CallWait]:
+    """Return the calls that wait for the result of a job, with their waits.
+
+    Those during which people are asked something are left out.
+    """
+    calls = ((key, state.open_step.at(key.call)) for key in jobs.open_keys(state))
+    return {
+        (key, open_call.inquiry.number if open_call.inquiry else 0): open_call.wait
+        for key, open_call in calls
+        if open_call.wait is not None and not open_call.is_asked
+    }
+
+
 def shown(waits: Sequence[CallWait]) -> Waiting | None:
     """Return the wait that people see: the first to end, which names the others."""
     if not waits:

@@ -16,6 +16,7 @@ from perdure.turn import (
     gates,
     guards,
     handoffs,
+    inquiries,
     jobs,
     reservations,
     steps,
@@ -32,7 +33,7 @@ from perdure.turn.facts import (
     ToolReturned,
     Verified,
 )
-from perdure.turn.keys import HandoffKey, Key, ModelKey, PolicyKey, ToolKey
+from perdure.turn.keys import HandoffKey, Key, ModelKey, PolicyKey, PollKey, ToolKey
 from perdure.turn.ledger import Bill
 from perdure.turn.open_step import Attempts, OpenCall, OpenStep
 from perdure.turn.state import Accounts, TurnState
@@ -86,8 +87,13 @@ def scheduled(state: TurnState, fact: Scheduled) -> TurnState:
         attempts=attempts,
         accounts=accounts,
         in_flight=state.with_begun(key, model),
-        waiting=_waiting_on(state, None),
+        waiting=state.waiting if _is_beside_people(state, key) else _waiting_on(state, None),
     )
+
+
+def _is_beside_people(state: TurnState, key: Key) -> bool:
+    """Return whether an activity begins while people are asked: a poll for another call."""
+    return isinstance(key, PollKey) and state.waits_for_people
 
 
 def ready_for(state: TurnState, key: Key) -> TurnState:
@@ -316,7 +322,8 @@ def tool_ended(
     if isinstance(fact, Verified | Polled | JobStopped):
         return _looked_after(state, fact)
     key, ledger = fact.key, state.accounts.ledger
-    is_asked = isinstance(fact, ApprovalNeeded)
+    inquiry = fact.output.inquiry if isinstance(fact, ToolReturned) else None
+    is_asked = isinstance(fact, ApprovalNeeded) or inquiry is not None
     ledger = ledger.release(str(key)) if is_asked else ledger.charge(str(key))
     accounts = replace(state.accounts, ledger=ledger)
     state = replace(state, in_flight=state.without(key), accounts=accounts)
@@ -324,6 +331,8 @@ def tool_ended(
         return state
     if isinstance(fact, ApprovalNeeded):
         return gates.asked_again(state, fact)
+    if inquiry is not None:
+        return inquiries.asked(state, key, inquiry)
     if isinstance(fact, ToolReturned) and fact.output.handle is not None:
         return jobs.began(state, key, fact.output)
     job = state.open_step.at(key.call).job

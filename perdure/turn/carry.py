@@ -218,6 +218,7 @@ def _open_record(step: OpenStep) -> OpenRecord:
         losses=_if_any(tuple(call.loss for call in step.calls)),
         waits=_if_any(tuple(call.wait for call in step.calls)),
         jobs=_if_any(tuple(call.job for call in step.calls)),
+        inquiries=_if_any(tuple(call.inquiry for call in step.calls)),
         decisions=step.decisions,
         objections=step.objections,
         tried=step.tried,

@@ -323,7 +323,7 @@ def _gate(state: TurnState) -> Consult | AwaitApproval | None:
             key = PolicyKey(state.step_count + 1, position, _attempt(state, position))
             return Consult(key, open_call.call, retry_delay(state.attempts.unpardoned))
     asked = state.asked
-    questions = sum(gate.asks for _, gate in asked.calls)
+    questions = sum(open_call.gate.asks for _, open_call in state.open_step.unfinished)
     if questions:  # each counts as a tool call once it is answered
         state.accounts.ledger.reserve("questions", Spending(tool_calls=questions))
     return AwaitApproval(asked) if asked.calls else None

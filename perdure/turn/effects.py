@@ -15,7 +15,7 @@ from perdure.agents.definitions import ToolDefinition
 from perdure.agents.effects import PinnedEffect
 from perdure.base import replace
 from perdure.text import clip
-from perdure.turn import steps
+from perdure.turn import inquiries, steps
 from perdure.turn.child import Child
 from perdure.turn.effect_values import Doubt, KnownEffect, Verification
 from perdure.turn.facts import CallFailed, ToolLost, ToolReturned, Verified
@@ -267,7 +267,8 @@ def _again(state: TurnState, call: _EffectCall, doubt: Doubt, *, is_lost: bool) 
 def _without_job(state: TurnState, call: _EffectCall) -> TurnState:
     """Forget the job of a call that is made again."""
     open_call = replace(state.open_step.at(call.key.call), job=None, wait=None)
-    return replace(state, open_step=state.open_step.with_call(call.key.call, open_call))
+    state = replace(state, open_step=state.open_step.with_call(call.key.call, open_call))
+    return inquiries.over(state, call.key)
 
 
 def _doubted(

@@ -19,7 +19,6 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.base import replace
 from perdure.errors import InvalidRequestError
 from perdure.turn import (
-    approvals,
     call_waits,
     calls,
     carry,
@@ -209,17 +208,13 @@ def _said(state: TurnState, message: Said) -> TurnState:
     if not message.deny_pending or state.waiting is None:
         return state
     pending = {call.call_id for call in state.waiting.pending}
-    for call, gate in state.asked.calls:
-        if call.id not in pending:
-            continue
-        decision = Decision(
-            call_id=call.id,
-            digest=approvals.digest_of(call, gate.reason),
-            approve=False,
-            reason=UserMessage.of(message.text, parts=message.parts).text,
-            by=message.by,
-        )
-        state = gates.decided(state, decision)
+    reason = UserMessage.of(message.text, parts=message.parts).text
+    while asked := [place for place in state.asked.places if place[0] in pending]:
+        for call_id, digest in asked:  # a server may have asked several things during a call
+            decision = Decision(
+                call_id=call_id, digest=digest, approve=False, reason=reason, by=message.by
+            )
+            state = gates.decided(state, decision)
     return calls.settled(state)
 
 
@@ -338,9 +333,9 @@ def _is_refused(state: TurnState, fact: FromOutside) -> bool:
         case Decided(decision):
             waiting = state.waiting.pending if state.waiting else ()
             pending_calls = {(pending.call_id, pending.digest) for pending in waiting}
-            is_open = any(call.id == decision.call_id for call, _ in state.asked.calls)
-            is_pending = (decision.call_id, decision.digest) in pending_calls
-            return not is_open or not is_pending or not questions.fits(state, decision)
+            place = (decision.call_id, decision.digest)
+            is_open = place in state.asked.places and place in pending_calls
+            return not is_open or not questions.fits(state, decision)
         case Resumed():
             return not state.can_be_resumed
         case CallFinished():

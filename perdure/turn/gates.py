@@ -9,7 +9,7 @@ from perdure.agents.policy import Allow, Deny, RequireApproval
 from perdure.base import replace
 from perdure.errors import PerdureError
 from perdure.text import clip
-from perdure.turn import approvals, effects, questions, steps
+from perdure.turn import approvals, effects, inquiries, questions, steps
 from perdure.turn.approvals import Gate
 from perdure.turn.facts import ApprovalNeeded, CallFailed
 from perdure.turn.keys import PolicyKey, ToolKey
@@ -50,20 +50,33 @@ def check(state: TurnState, decision: Decision, now: datetime) -> None:
         ApprovalConflictError: It is late or repeated, or not about the call that waits.
         InvalidRequestError: The answer does not fit the question, or `by` is not valid.
     """
-    open_ids = {call.id for call, _ in state.asked.calls}
+    open_places = state.asked.places
     pending = tuple(
         approval
         for approval in (state.waiting.pending if state.waiting else ())
-        if approval.call_id in open_ids
+        if (approval.call_id, approval.digest) in open_places
     )
-    approvals.check(pending, decision, now, earlier_decision(state, decision.call_id))
+    earlier = earlier_decision(state, decision.call_id, decision.digest)
+    approvals.check(pending, decision, now, earlier)
     questions.check_answer(state, decision)
 
 
-def earlier_decision(state: TurnState, call_id: str) -> Decision | None:
-    """Return what people have decided about a call; None if they have not, or are asked again."""
+def earlier_decision(state: TurnState, call_id: str, digest: str = "") -> Decision | None:
+    """Return what people have decided about a call; None if they have not, or are asked again.
+
+    People may be asked several things about a call. It is the decision with this digest, if there
+    is one, and else the last.
+    """
+    decisions = decisions_about(state, call_id)
+    same = [decision for decision in decisions if decision.digest == digest]
+    return next(reversed(same or decisions), None)
+
+
+def decisions_about(state: TurnState, call_id: str) -> list[Decision]:
+    """Return what people have decided about a call, in order."""
     of_steps = (decision for step in state.steps for decision in step.decisions)
-    return approvals.decision_about(call_id, (*of_steps, *state.open_step.decisions))
+    decisions = (*of_steps, *state.open_step.decisions)
+    return [decision for decision in decisions if decision.call_id == call_id]
 
 
 def decided(state: TurnState, decision: Decision) -> TurnState:
@@ -72,11 +85,14 @@ def decided(state: TurnState, decision: Decision) -> TurnState:
     if position is None or not questions.fits(state, decision):
         return state
     is_question = state.open_step.at(position).gate.asks
+    is_of_server = state.open_step.at(position).is_asked_by_server
     state = replace(
         state, open_step=replace(state.open_step, decisions=(*state.open_step.decisions, decision))
     )
     if state.open_step.at(position).is_settled_by_people:
         return effects.settled(state, _key(state, position), decision)
+    if is_of_server:
+        return questions.answered_to_server(state, _key(state, position), decision)
     if is_question:
         return questions.decided(state, _key(state, position), decision)
     gate = state.open_step.at(position).gate
@@ -116,6 +132,8 @@ def expired(state: TurnState, ids: tuple[str, ...]) -> TurnState:
             continue
         if state.open_step.at(position).is_settled_by_people:
             state = effects.given_up(state, _key(state, position), effects.NOBODY)
+        elif state.open_step.at(position).is_asked_by_server:
+            state = inquiries.expired(state, _key(state, position))
         elif state.open_step.at(position).gate.asks:
             state = questions.expired(state, _key(state, position))
         else:

@@ -14,7 +14,7 @@ from perdure.agents.jobs import PinnedJob
 from perdure.base import replace
 from perdure.errors import TooLargeError
 from perdure.text import head, one_line, size
-from perdure.turn import call_tokens, effects, steps
+from perdure.turn import call_tokens, effects, inquiries, steps
 from perdure.turn.approvals import digest_of
 from perdure.turn.call_tokens import CallToken
 from perdure.turn.facts import CallFinished, JobStopped, Polled, ToolLost, ToolReturned
@@ -45,7 +45,7 @@ def open_keys(state: TurnState) -> tuple[ToolKey, ...]:
 
 def began(state: TurnState, key: ToolKey, output: ToolOutput) -> TurnState:
     """Return the state after a tool has started a job."""
-    return _with_job(state, key, begun=output)
+    return _with_job(inquiries.over(state, key), key, begun=output)
 
 
 def finished(state: TurnState, fact: CallFinished) -> TurnState:
@@ -54,10 +54,15 @@ def finished(state: TurnState, fact: CallFinished) -> TurnState:
 
 
 def polled(before: TurnState, fact: Polled) -> TurnState:
-    """Return the state after the polls of a call have ended."""
+    """Return the state after the polls of a call have ended: with its result, or a question."""
     state = replace(before, in_flight=before.without(fact.key))
     key = ToolKey(fact.key.step, fact.key.call)
-    return state if fact.output is None else _with_output(state, key, fact.output, None)
+    if fact.output is None:
+        return state
+    if fact.output.inquiry is None:
+        return _with_output(state, key, fact.output, None)
+    is_awaited = key in open_keys(state)
+    return inquiries.asked(state, key, fact.output.inquiry) if is_awaited else state
 
 
 def stopped(before: TurnState, fact: JobStopped) -> TurnState:

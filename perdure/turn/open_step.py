@@ -10,6 +10,7 @@ from perdure.errors import ErrorInfo, TurnCancelledError
 from perdure.turn.approvals import OPEN, Gate
 from perdure.turn.effect_values import Doubt
 from perdure.turn.facts import CallFailed
+from perdure.turn.inquiry_values import CallInquiry
 from perdure.turn.job_values import CallJob
 from perdure.turn.keys import CarryKey, ToolKey
 from perdure.turn.ledger import Bill
@@ -30,7 +31,8 @@ class OpenCall:
     `result` is None until the call has a result. `doubt` is set while it is found out what became
     of the call. `loss` says how the answer of its last attempt was lost, if it was. `wait` is set
     once the call waits, for a tool that waits or a job. `job` is set once there is something to
-    know of the job of a tool whose result comes later.
+    know of the job of a tool whose result comes later, and `inquiry` once a server has asked people
+    something during the call.
     """
 
     call: ToolCall
@@ -40,6 +42,7 @@ class OpenCall:
     loss: CallLoss | None = None
     wait: CallWait | None = None
     job: CallJob | None = None
+    inquiry: CallInquiry | None = None
 
     @property
     def is_begun(self) -> bool:
@@ -53,8 +56,16 @@ class OpenCall:
 
     @property
     def is_asked(self) -> bool:
-        """Whether it waits for a person: to allow it, or to say what became of it."""
-        return self.result is None and (self.gate.status == "asked" or self.is_settled_by_people)
+        """Whether it waits for a person: to allow it, to say what became of it, or to answer."""
+        return self.is_asked_by_server or (
+            self.result is None and (self.gate.status == "asked" or self.is_settled_by_people)
+        )
+
+    @property
+    def is_asked_by_server(self) -> bool:
+        """Whether a person has to answer what a server asks during the call."""
+        has_result = self.result is not None or (self.job is not None and self.job.output)
+        return self.inquiry is not None and bool(self.inquiry.questions) and not has_result
 
     @property
     def is_settled_by_people(self) -> bool:
@@ -64,6 +75,10 @@ class OpenCall:
     @property
     def question(self) -> Gate:
         """Its gate, with the reason why a person is asked, if there is a special one."""
+        if self.inquiry is not None and self.is_asked_by_server:
+            until = self.wait.until if self.job is not None and self.wait is not None else None
+            asks = {"status": "asked", "asks": True, "reason": self.inquiry.reason, "until": until}
+            return self.gate.model_copy(update=asks)
         if self.doubt is None or not self.doubt.waits:
             return self.gate
         changes = {"status": "asked", "reason": self.doubt.reason, "is_unknown": True}

@@ -1,7 +1,7 @@
-"""Questions of a model to a person: what is asked, whether an answer fits, and the result. Pure.
+"""Questions to a person: what is asked, whether an answer fits, and the result. Pure.
 
 A call that asks waits as one that needs approval does. A person's answer is its result; it runs on
-no worker.
+no worker. What a server asks during a call waits in the same way, see `inquiries`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from perdure import errors, limits
 from perdure.agents import questions
 from perdure.agents.definitions import AgentDefinition
 from perdure.text import clip
-from perdure.turn import steps
+from perdure.turn import inquiries, steps
 from perdure.turn.approvals import NOT_ANSWERED
 from perdure.turn.keys import ToolKey
 from perdure.turn.state import TurnState
@@ -30,8 +30,10 @@ def question_of(state: TurnState, call_id: str) -> Question | None:
     """Return the question of a call that waits for an answer; None for every other call."""
     position = state.open_step.place_of(call_id)
     open_call = None if position is None else state.open_step.at(position)
-    if open_call is None or not open_call.gate.asks or not open_call.is_asked:
+    if open_call is None or not open_call.is_asked:
         return None
+    if not open_call.gate.asks:
+        return inquiries.question_of(open_call)
     return _read(state.agent, open_call.call)
 
 
@@ -53,8 +55,13 @@ def check_answer(state: TurnState, decision: Decision) -> None:
 def fits(state: TurnState, decision: Decision) -> bool:
     """Return whether a decision is of the kind that its call waits for, and an answer fits it."""
     question = question_of(state, decision.call_id)
-    if question is None:
-        return decision.answer is None
+    if question is not None and question.server:
+        place = (decision.call_id, decision.digest)
+        return place in state.asked.places and _fits(question, decision)
+    return decision.answer is None if question is None else _fits(question, decision)
+
+
+def _fits(question: Question, decision: Decision) -> bool:
     if decision.answer is None:
         return not decision.approve and decision.settlement is None
     return not _misfit(question, decision)
@@ -69,6 +76,12 @@ def decided(state: TurnState, key: ToolKey, decision: Decision) -> TurnState:
     ledger = state.accounts.ledger.hold(str(key), ONE_TOOL_CALL).charge(str(key))
     content = _written(from_json(decision.answer))
     return steps.give(state.with_ledger(ledger), key, content, ToolOutcome.DONE)
+
+
+def answered_to_server(state: TurnState, key: ToolKey, decision: Decision) -> TurnState:
+    """Return the state after a person has answered what a server asks, or declined to."""
+    answer = None if decision.answer is None else from_json(decision.answer)
+    return inquiries.decided(state, key, answer)
 
 
 def expired(state: TurnState, key: ToolKey) -> TurnState:

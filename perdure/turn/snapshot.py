@@ -12,6 +12,7 @@ from perdure.turn.approvals import Gate
 from perdure.turn.child import Child
 from perdure.turn.effect_values import Doubt
 from perdure.turn.inbox import Inbox
+from perdure.turn.inquiry_values import CallInquiry
 from perdure.turn.job_values import CallJob
 from perdure.turn.ledger import Bill, Ledger
 from perdure.turn.wait_values import CallWait, LastEvent, TurnEvent
@@ -58,8 +59,8 @@ class OpenRecord(Wire):
 
     `answer` has no message. `gates` has a gate for each open call, in order; it is empty once the
     step is closed. `doubts` has the same for calls whose outcome is unknown, and `losses` for calls
-    whose last answer was lost, if there are any; `waits` has those that wait, and `jobs` those
-    whose result comes later.
+    whose last answer was lost, if there are any; `waits` has those that wait, `jobs` those whose
+    result comes later, and `inquiries` those in which a server has asked people something.
     """
 
     answer: ModelAnswer | None = None
@@ -68,6 +69,7 @@ class OpenRecord(Wire):
     losses: tuple[CallLoss | None, ...] = ()
     waits: tuple[CallWait | None, ...] = ()
     jobs: tuple[CallJob | None, ...] = ()
+    inquiries: tuple[CallInquiry | None, ...] = ()
     decisions: tuple[Decision, ...] = ()
     objections: int = 0
     tried: tuple[Tried, ...] = ()

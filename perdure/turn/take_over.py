@@ -221,11 +221,11 @@ def _open_step(
             record.losses or none,
             record.waits or none,
             record.jobs or none,
+            record.inquiries or none,
             strict=False,
         )
         calls = tuple(
-            OpenCall(call, gate, by_call.get(call.id), doubt, loss, wait, job)
-            for call, gate, doubt, loss, wait, job in of_calls
+            OpenCall(call, gate, by_call.get(call.id), *more) for call, gate, *more in of_calls
         )
     return OpenStep(
         answer=answer,

@@ -26,6 +26,7 @@ from perdure.turn.schedule_account import ScheduleAccount
 from perdure.turn.slot import ScheduledBy
 from perdure.values.budgets import Budget, Remaining, Spending
 from perdure.values.effects import EffectRecord, EffectStatus
+from perdure.values.inquiries import GivenAnswers, Inquiry
 from perdure.values.losses import CallLoss
 from perdure.values.messages import Media, Message, UserMessage, UserParts, media_weight, weight
 from perdure.values.model_retry import ModelRetryPolicy
@@ -71,8 +72,7 @@ class Origin(Wire):
     With `preceding`, the turn begins without them, and readers that need them read them there.
     A fork of a turn whose agent checks answers takes over a mark in the place of each answer before
     the last step; with `withheld`, also in the place of an answer of the last step, because the
-    checks had not let it pass when the fork was started. `by` is who forked or resumed the other
-    turn.
+    checks had not let it pass when the fork was started. `by` is who forked or resumed it.
     """
 
     turn_id: str
@@ -302,16 +302,6 @@ class ModelCall(Wire):
         return cls(digest=digest[:_DIGITS], **fields)
 
 
-class LiveText(Wire):
-    """The end of a model's text so far, as stored in the heartbeats of its activity.
-
-    `offset` is the number of characters before it.
-    """
-
-    offset: int = 0
-    text: str = ""
-
-
 class Noted(Wire):
     """The result of an activity that has none."""
 
@@ -332,7 +322,8 @@ class ToolRun(Wire):
     tool; both are empty for a tool without such keys. With `undoes`, it is the tool that takes
     calls of this one back. `sent_at` is the Unix time in seconds at which the workflow sent it; 0
     if it is read-only, or the turn follows rules before 6. `token` is that of a call whose result
-    comes later; `handle` is that of its job, for a poll or a cancel.
+    comes later; `handle` is that of its job, for a poll or a cancel. `answers` has what people have
+    answered to its server; None if it must ask nobody.
     """
 
     owner: str
@@ -352,6 +343,7 @@ class ToolRun(Wire):
     sent_at: int = Field(default=0, exclude_if=not_)
     token: str = Field(default="", exclude_if=not_, repr=False)
     handle: str = Field(default="", exclude_if=not_)
+    answers: GivenAnswers | None = Field(default=None, exclude_if=lambda answers: answers is None)
 
     def idempotency_key(self, turn_id: str, step: int, index: int, name: str) -> str:
         """Return the idempotency key of the call.
@@ -382,8 +374,9 @@ class ToolOutput(Wire):
     places of the known records of the same effect. With `known`, the tool was not called, because
     an earlier call has brought about that effect, or may have. With `is_settled`, a person has said
     so since the record was made, and `content` is the result of the earlier call. `loss` says how
-    an answer was lost that is unknown; None from a worker of an earlier release. With `handle`, the
-    tool has started a job, whose result comes later by the token with this `proof`.
+    an answer was lost that is unknown; None from a worker of an earlier release. With `handle`, it
+    has started a job, whose result comes by the token with this `proof`; with `inquiry`, its server
+    asks people first.
     """
 
     content: str
@@ -399,6 +392,7 @@ class ToolOutput(Wire):
     loss: CallLoss | None = Field(default=None, exclude_if=not_)
     handle: str | None = Field(default=None, exclude_if=lambda handle: handle is None)
     proof: str = Field(default="", exclude_if=not_)
+    inquiry: Inquiry | None = Field(default=None, exclude_if=not_)
 
 
 class ChildNews(Wire):

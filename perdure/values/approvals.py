@@ -78,7 +78,8 @@ class PendingApproval(Wire):
     `is_unknown`, the call was made, and a person has to say what became of it: `reason` tells what
     is known.
 
-    With `is_question`, the model asks a person: `question` has what, and is not in history either.
+    With `is_question`, the model asks a person, or an MCP server does during the call: `question`
+    has what, and is not in history either. `reason` tells a further question about the call apart.
 
     With `is_job`, its tool has started a job, and nobody decides about it: the result comes from
     elsewhere until `expires_at`. `since` is when it began to wait, and `note` names the job.
@@ -114,10 +115,15 @@ class PendingApproval(Wire):
         self, run_id: str, arguments: str, reason: str = "", question: Question | None = None
     ) -> PendingApproval:
         """Return the same with its token, its question, and its complete arguments and reason."""
-        named = "\n".join((run_id, self.call_id, self.digest)).encode("utf-8", "replace")
-        token = hashlib.sha256(named).hexdigest()[:_TOKEN_DIGITS]
+        token = token_of(run_id, self.call_id, self.digest)
         whole = {"token": token, "arguments": arguments, "reason": reason, "question": question}
         return self.model_copy(update=whole)
+
+
+def token_of(run_id: str, call_id: str, digest: str) -> str:
+    """Return the token of what people are asked about a call. `run_id` is that of the first run."""
+    named = "\n".join((run_id, call_id, digest)).encode("utf-8", "replace")
+    return hashlib.sha256(named).hexdigest()[:_TOKEN_DIGITS]
 
 
 _TOKEN_DIGITS = 12

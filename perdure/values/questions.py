@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from operator import not_
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from perdure.base import Wire
 
 
 class Question(Wire):
-    """A question of a model to a person.
+    """A question to a person: of a model, or of a server during a call.
 
     Attributes:
-        text: What is asked, as the model wrote it.
+        text: What is asked, as the model wrote it; of a server, what it asks, and who asks.
         options: The answers to choose from; empty for a text, or for a form.
         form: The JSON schema of the object that is asked for; None for an option or a text.
         default: The answer if nobody gives one in time; None without one.
+        server: The MCP server that asks; empty for a question of the model.
     """
 
     text: str
     options: tuple[str, ...] = ()
     form: dict[str, JsonValue] | None = None
     default: JsonValue = None
+    server: str = Field(default="", exclude_if=not_)
 
     @property
     def kind(self) -> Literal["question", "form"]:

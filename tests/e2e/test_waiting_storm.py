@@ -26,7 +26,8 @@ from perdure.clients import Turn
 
 from ..conftest import eventually
 from ..support.e2e.app import AGENT
-from ..support.e2e.command_line import CommandLine, Started
+from ..support.e2e.command_line import Started
+from ..support.e2e.gateways import serve, url_of
 from ..support.e2e.outages import Outage
 from ..support.e2e.stories import Process, Story
 from ..support.storms.judging import (
@@ -38,7 +39,7 @@ from ..support.storms.judging import (
     results,
 )
 from ..support.storms.scripts import KINDS, SEED, TWO, Call, Watcher, luck_of, script
-from ..support.storms.senders import TOKEN, UnknownError, deliver
+from ..support.storms.senders import UnknownError, deliver
 from ..support.storms.storm import Storm
 from ..support.storms.waiting_app import Jobs
 
@@ -84,8 +85,8 @@ async def test_what_turns_wait_for_takes_effect_once_in_a_storm_of_kills(
     ):
         story.app = "tests.support.storms.waiting_app:make"
         workers = [await story.worker(), await story.worker()]
-        gateways = [await serve(processes, story, server, tmp_path) for _ in range(TWO)]
-        storm = Storm(story, Jobs(tmp_path), [await url_of(one) for one in gateways])
+        gateways = [await serve(processes, story, server.address, tmp_path) for _ in range(TWO)]
+        storm = Storm(story, Jobs(tmp_path), [await url_of(one, PATIENCE_S) for one in gateways])
         async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
             for number in range(LANES):
                 lane = in_session if number % 2 else one_by_one
@@ -104,23 +105,6 @@ async def test_what_turns_wait_for_takes_effect_once_in_a_storm_of_kills(
     check_jobs(storm)
     print(dict(ends), Counter(end[:12] for one in storm.sendings for end in one.ends))
     assert ends.keys() >= set(KINDS)
-
-
-async def serve(
-    processes: contextlib.AsyncExitStack, story: Story, server: Outage, folder: Path
-) -> Started:
-    """Start a gateway."""
-    here = CommandLine(folder)
-    here.environment["PERDURE_TOKEN"] = TOKEN
-    queue = ("--task-queue", story.client.task_queue)
-    command = ("serve", "--address", server.address, "--port", "0", *queue)
-    return processes.enter_context(here.started(*command))
-
-
-async def url_of(started: Started) -> str:
-    """The address that a gateway has printed."""
-    waits = partial(started.wait_for, r"(http://\S+); Ctrl-C", within_s=PATIENCE_S)
-    return (await asyncio.to_thread(waits))[1]
 
 
 async def wreck(
@@ -146,8 +130,8 @@ async def wreck(
                 workers.append(await storm.story.replace(workers.pop(0)))
             case "gateway":
                 gateways.pop(0).process.kill()
-                gateways.append(await serve(processes, storm.story, server, folder))
-                storm.urls[:] = [storm.urls[1], await url_of(gateways[-1])]
+                gateways.append(await serve(processes, storm.story, server.address, folder))
+                storm.urls[:] = [storm.urls[1], await url_of(gateways[-1], PATIENCE_S)]
             case _:
                 await server.happen(OUTAGE_S)
 

@@ -37,6 +37,16 @@ async def pending(turn: Turn, count: int = 1) -> tuple[PendingApproval, ...]:
     return found
 
 
+async def questions(turn: Turn, count: int = 1) -> tuple[PendingApproval, ...]:
+    """The questions that wait, as soon as there are any; jobs of the turn are left out."""
+    async with asyncio.timeout(20):
+        while True:
+            found = tuple(each for each in await turn.pending_approvals() if each.is_question)
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.05)
+
+
 def agent(**fields: object) -> Agent:
     """An agent that can send, look and note."""
     return Agent(

@@ -404,7 +404,7 @@ PROMISES = (
             "undo": by("T60"),
             "questions": by("J16"),
             "waits": by("W7 W14"),
-            "jobs": by("F8 F12 F18"),
+            "jobs": by("F8 F12 F18 T78"),
             "supervisor": by("Y125"),
         },
         (
@@ -613,7 +613,7 @@ PROMISES = (
             "undo": by("H164"),
             "questions": by("J19"),
             "waits": no("a call that waits needs nobody"),
-            "jobs": no("a job needs nobody"),
+            "jobs": by("J20"),
             "supervisor": gap("a kill while a wait is told"),
         },
     ),

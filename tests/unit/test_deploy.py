@@ -190,7 +190,10 @@ def test_probes_ask_the_port_that_the_worker_serves() -> None:
         for name in ("startupProbe", "livenessProbe", "readinessProbe")
     }
 
-    assert ports == {"health": int(SETTINGS["PERDURE_HEALTH_PORT"])}
+    assert ports == {
+        "health": int(SETTINGS["PERDURE_HEALTH_PORT"]),
+        "live-text": int(SETTINGS["PERDURE_LIVE_TEXT"].removeprefix(":")),
+    }
     assert {probe["port"] for probe in probes.values()} == {"health"}
     assert {name: probe["path"] for name, probe in probes.items()} == {
         "startupProbe": "/healthz",

@@ -144,6 +144,7 @@ PUBLIC = {
         "Turn",
         "TurnEntry",
         "TurnStatus",
+        "TurnText",
         "Wait",
         "WebhookDelivery",
     ],

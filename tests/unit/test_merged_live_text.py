@@ -140,7 +140,7 @@ def test_what_is_told_is_what_is_recorded_in_the_end(
 def test_nothing_is_listened_for_outside_of_a_model_call_or_a_live_turn() -> None:
     """Every poll is a request to the server."""
     speech, silent = Speech(), Speech()
-    on = [speech.is_on]
+    on = [speech.key is not None]
     for fact in (
         STARTED,
         Scheduled(AgentKey()),
@@ -151,12 +151,12 @@ def test_nothing_is_listened_for_outside_of_a_model_call_or_a_live_turn() -> Non
         failed(TWO),
     ):
         list(speech.see(fact))
-        on.append(speech.is_on)
+        on.append(speech.key is not None)
     for fact in (TurnStarted(TurnRequest(agent="a", task=Task(content="t"))), Scheduled(ONE)):
         list(silent.see(fact))
 
     assert on == [False, False, False, True, False, False, True, False]
-    assert not silent.is_on
+    assert silent.key is None
 
 
 @in_its_own_time

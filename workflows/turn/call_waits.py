@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 
 from temporalio import workflow
@@ -16,6 +16,7 @@ from temporalio import workflow
 from perdure.agents.definitions import AgentDefinition
 from perdure.text import one_line
 from perdure.turn import call_waits, steps
+from perdure.turn.call_waits import PollPlace
 from perdure.turn.decide import CallMove, Wait
 from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.keys import ToolKey
@@ -101,14 +102,40 @@ class CallWaits:
     def _is_held_up(self, wait: CallWait) -> bool:
         """Return whether the turn has to go on without the end of the waits.
 
-        A call beside them has to be made again, waits for a person, or has ended the turn. Or the
-        time of the turn is up, while a job runs.
+        A call beside them has to be made again, waits for a person, or has ended the turn; or the
+        server of a job asks people something. Or the time of the turn is up, while a job runs.
         """
         if wait.is_job and self._board.time_for_calls == timedelta():
             return True
         state = self._board.state
         has_open_calls = any(steps.is_open(state, key) for key in self._beside)
-        return not self._running and (has_open_calls or state.open_step.broken is not None)
+        asks = any(open_call.is_asked_by_server for open_call in state.open_step.calls)
+        is_held_up = has_open_calls or asks or state.open_step.broken is not None
+        return not self._running and is_held_up
+
+    @contextlib.asynccontextmanager
+    async def polled(self) -> AsyncIterator[None]:
+        """Poll for the results of jobs while people are asked for the server of another one."""
+        calls, polls = self._board.state.open_step.calls, dict[PollPlace, asyncio.Task[None]]()
+        is_of_server = any(open_call.is_asked_by_server for open_call in calls)
+        beginning = asyncio.create_task(self._begin_polls(polls)) if is_of_server else None
+        try:
+            yield
+        finally:
+            for task in (beginning, *polls.values()):
+                if task is not None:
+                    await _ended(task)
+
+    async def _begin_polls(self, polls: dict[PollPlace, asyncio.Task[None]]) -> None:
+        """Poll each job that is waited for, from when it is known what people have answered."""
+        while True:
+            for place, wait in call_waits.waiting_jobs(self._board.state).items():
+                if place not in polls:
+                    poll = self._jobs.poll(place[0], wait, has_deadline=False)
+                    polls[place] = asyncio.create_task(poll)
+            await workflow.wait_condition(
+                lambda: not call_waits.waiting_jobs(self._board.state).keys() <= polls.keys()
+            )
 
     async def run(self, key: ToolKey) -> None:
         """Wait until a wait is over, unless a call beside it has to be made again before that.
@@ -124,7 +151,8 @@ class CallWaits:
         time_left = wait.until - workflow.now()
         summary = one_line(f"{open_call.call.name}: {wait.note}", 200)
         timer = asyncio.create_task(workflow.sleep(max(time_left, timedelta()), summary=summary))
-        poll = asyncio.create_task(self._jobs.poll(key, wait)) if wait.is_job else None
+        is_polled = wait.is_job and not (open_call.job and open_call.job.output)
+        poll = asyncio.create_task(self._jobs.poll(key, wait)) if is_polled else None
         try:
             await self._until_woken(key, wait, timer)
         finally:

@@ -233,6 +233,7 @@ class Children:
                 type=task.type,
                 requires_human_approval=task.requires_human_approval,
             ),
+            live=state.request.live,
             budget=_with_time(
                 errand.budget, delegate.budget if delegate else None, self._board.time_for_calls
             ),

@@ -43,8 +43,11 @@ class Jobs:
         self._run_of = run_of
         self._stopping: dict[tuple[int, int], asyncio.Task[None]] = {}
 
-    async def poll(self, key: ToolKey, wait: CallWait) -> None:
-        """Poll for the result of a call until its wait ends, if its tool has `poll=`."""
+    async def poll(self, key: ToolKey, wait: CallWait, *, has_deadline: bool = True) -> None:
+        """Poll for the result of a call until its wait ends, if its tool has `poll=`.
+
+        The polls end with the time of the turn, unless that stands still: without `has_deadline`.
+        """
         tool = self._tool(key)
         if tool is None or tool.job is None or not tool.job.polls:
             return
@@ -58,6 +61,7 @@ class Jobs:
             self._run(key, tool),
             timedelta(seconds=tool.job.poll_timeout_s) + limits.POLL_MARGIN,
             f"step {key.step}: is the job of {tool.name} done?",
+            has_deadline=has_deadline,
             within=time_left,
             retries=RetryPolicy(
                 initial_interval=every,

@@ -97,7 +97,9 @@ def call_ended(before: TurnState, after: TurnState, fact: Recorded, took_ms: int
             _model_answered(before, after, fact)
         case CallFailed(ModelKey() as key, error):
             _model_failed(before, after, key, error)
-        case ToolReturned(key, output) if output.handle is None:  # else it waits for its job
+        case ToolReturned(_, output) if output.handle is not None or output.inquiry is not None:
+            pass  # it waits for its job, or for people
+        case ToolReturned(key, output):
             message = output.content if output.is_error else ""
             outcome = "error" if output.is_error else "ok"
             if output.is_unknown:

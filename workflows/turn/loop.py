@@ -223,8 +223,9 @@ def _goes_on_waiting(move: Move, state: TurnState) -> bool:
     waiting = state.waiting
     match move:
         case AwaitApproval(asked):
-            pending = {approval.call_id for approval in waiting.pending} if waiting else set()
-            return {call.id for call, _ in asked.calls} <= pending
+            pending = waiting.pending if waiting else ()
+            known = {(approval.call_id, approval.digest) for approval in pending}
+            return known.issuperset(asked.places)
         case AwaitBudget() | AwaitIterations() | AwaitResume():
             return waiting is not None and waiting.kind == PEOPLES[type(move)]
         case _:

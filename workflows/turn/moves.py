@@ -24,6 +24,7 @@ from perdure.turn import (
     call_tokens,
     effects,
     fallback,
+    inquiries,
     outages,
     reservations,
     undo,
@@ -60,6 +61,7 @@ from perdure.turn.retries import asked_pause_s
 from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
 from perdure.turn.wire import AgentCall, ModelCall, ToolRun, TurnRequest
+from perdure.values.inquiries import GivenAnswers
 from perdure.workflows.turn import waits
 from perdure.workflows.turn.call_waits import CallWaits
 from perdure.workflows.turn.calls import Calls
@@ -117,7 +119,8 @@ class Moves:
             case AwaitApproval(asked):
                 reason = ", ".join(call.name for call, _ in asked.calls)
                 await self._observe_wait(agent, "approval", reason)
-                await waits.for_approval(self._board, asked)
+                async with self._waits.polled():
+                    await waits.for_approval(self._board, asked)
             case AwaitResume(reason):
                 await self._observe_wait(agent, "resume", reason)
                 await waits.for_resume(self._board, reason)
@@ -340,7 +343,13 @@ class Moves:
             undoes=tool.undoes,
             sent_at=int(workflow.time()) if is_told else 0,
             token=self._token(move, agent) if tool.job is not None else "",
+            answers=self._answers(move) if tool.may_ask else None,
         )
+
+    def _answers(self, move: Act | Verify) -> GivenAnswers | None:
+        """Return what people have answered to the server of a call; None for a read-back."""
+        open_call = self._board.state.open_step.at(move.key.call)
+        return inquiries.answers_of(open_call) if isinstance(move, Act) else None
 
     def _token(self, move: Act | Verify, agent: AgentDefinition) -> str:
         """Return the token by which the result of a call is sent."""

@@ -142,16 +142,22 @@ def end_of_calls(board: Board) -> None:
 
 
 async def for_approval(board: Board, calls: Asked) -> None:
-    """Wait until each of these calls is approved or denied, or its approval has expired."""
+    """Wait until people have decided about each of these calls, or its time has expired.
+
+    The wait also ends once they are to be asked something else, by the server of a call.
+    """
     pending = calls.pending(workflow.now(), limits.APPROVAL_EXPIRY)
     if board.clock.is_taken_over and board.state.waiting is not None:
         pending = board.state.waiting.pending  # of the run before: the time continues
+    known = {(approval.call_id, approval.digest) for approval in pending}
     late: set[str] = set()
     expired: list[str] = []
 
-    def all_answered() -> bool:
-        """Return whether no call is open; expired calls count as denied."""
-        return {call.id for call, _ in board.state.asked.calls} <= late
+    def is_over() -> bool:
+        """Return whether no call is open, or another question is; expired calls count as denied."""
+        open_places = board.state.asked.places
+        is_new = not known.issuperset(open_places)
+        return is_new or all(call_id in late for call_id, _ in open_places)
 
     asked = {approval.call_id: _why(board, approval) for approval in pending}
     why = "".join(f"; {call_id}: {reason}" for call_id, reason in asked.items() if reason)
@@ -165,13 +171,13 @@ async def for_approval(board: Board, calls: Asked) -> None:
             try:
                 await _until(
                     board,
-                    all_answered,
+                    is_over,
                     timeout=time_left,
                     timeout_summary=f"the approval of {approval.tool} expires",
                 )
             except TimeoutError:
                 late.add(approval.call_id)
-        expired += [call.id for call, _ in board.state.asked.calls]
+        expired += [call_id for call_id, _ in board.state.asked.places if call_id in late]
 
 
 def _why(board: Board, approval: PendingApproval) -> str:

@@ -60,6 +60,7 @@ from perdure.turn.waiting import Waiting
 from perdure.turn.wire import Summary, ToolOutput
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Remaining
+from perdure.values.inquiries import Inquiry
 from perdure.values.moments import in_words, period_in_words
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import headline
@@ -71,6 +72,7 @@ COLOURS: dict[str, str] = {
 }
 """The colours of outcomes; the others are red."""
 _INDENT = len("   0.0 s  ")
+_ASKS = "the MCP server {server!r} asks people"
 _IN_SHORT = (
     TurnStarted
     | AgentResolved
@@ -234,6 +236,8 @@ def _tool(fact: ToolReturned | ApprovalNeeded | ToolLost | Verified) -> Text:
             return Text.assemble(f"{key}  ", (f"→ {told}", "dim"))
         case ToolReturned(key, output) if output.handle is not None:
             return Text.assemble(f"{key}  ", (f"→ the job {_all(output.handle)} runs", "dim"))
+        case ToolReturned(key, output) if output.inquiry is not None:
+            return Text(f"{key}  {_ASKS.format(server=output.inquiry.server)}", "yellow")
         case ToolReturned(key, output):
             return Text.assemble(
                 f"{key}  ",
@@ -252,6 +256,8 @@ def _tool(fact: ToolReturned | ApprovalNeeded | ToolLost | Verified) -> Text:
 def _job(fact: Polled | JobStopped | CallFinished) -> Text:
     """Return the line of a job that has a result, has none, or was to be cancelled."""
     match fact:
+        case Polled(key, ToolOutput(inquiry=Inquiry(server=server))):
+            return Text(f"{key}  {_ASKS.format(server=server)}", "yellow")
         case Polled(key, output):
             found = Text("no result yet", "dim") if output is None else _of_job(output, None)
             return Text.assemble(f"{key}  ", found)

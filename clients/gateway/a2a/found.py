@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,13 +26,25 @@ from perdure.clients.gateway.a2a.messages import Answer
 from perdure.clients.gateway.a2a.tasks import TaskIds
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.past_events import past_events
+from perdure.clients.reading.live_text import Piece, TextVoid
 from perdure.clients.sessions.handle import Session
+from perdure.clients.turns.changes import Change
 from perdure.clients.turns.handle import Turn
 from perdure.session.facts import TurnBegan
 from perdure.turn.facts import Decided, Said
+from perdure.turn.state import TurnState
 
 _ASKS = TaskState.TASK_STATE_INPUT_REQUIRED
 _WORKS = TaskState.TASK_STATE_WORKING
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A piece of what may become the answer. With `goes_on`, it continues the piece before it."""
+
+    text: str
+    goes_on: bool
+
 
 Update = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
@@ -165,9 +177,12 @@ class FoundTask:
         turn = await self.begun()
         found_task = replace(self, turn=turn)
         async with contextlib.aclosing(_moments(turn, self.ids)) as moments:
-            async for message in moments:
-                if message is not None:
-                    yield self._update(TaskStatus(state=_WORKS, message=message))
+            async for moment in moments:
+                if isinstance(moment, Message):
+                    yield self._update(TaskStatus(state=_WORKS, message=moment))
+                    continue
+                if isinstance(moment, Draft):
+                    yield self._draft(moment)
                     continue
                 task = await found_task.task(has_history=last_state is None)
                 state = task.status.state
@@ -188,6 +203,14 @@ class FoundTask:
             task_id=self.ids.task, context_id=self.ids.context, status=status
         )
 
+    def _draft(self, draft: Draft) -> TaskArtifactUpdateEvent:
+        return TaskArtifactUpdateEvent(
+            task_id=self.ids.task,
+            context_id=self.ids.context,
+            artifact=tasks.artifact_with(draft.text),
+            append=draft.goes_on,
+        )
+
     def _result(self, artifact: Artifact) -> TaskArtifactUpdateEvent:
         return TaskArtifactUpdateEvent(
             task_id=self.ids.task, context_id=self.ids.context, artifact=artifact, last_chunk=True
@@ -201,17 +224,57 @@ def _is_last(state: TaskState, *, is_first: bool, until_asked: bool) -> bool:
     return is_first and state in tasks.OVER
 
 
-async def _moments(turn: Turn[Any], ids: TaskIds) -> AsyncGenerator[Message | None, None]:
-    """Yield None when a task has to be looked at again, and each message of the agent.
+async def _moments(turn: Turn[Any], ids: TaskIds) -> AsyncGenerator[Message | Draft | None, None]:
+    """Yield None when a task has to be looked at again, each message of the agent, and its text.
 
-    The first moment is now, the others are changes of whether a person is needed.
+    The first moment is now, the others are changes of whether a person is needed. Text is that of
+    the model call that runs; the artifact of the answer takes its place in the end.
     """
-    was_needed = False
-    async with contextlib.aclosing(turn.changes()) as changing:
+    was_needed, drafts = False, Drafts()
+    async with contextlib.aclosing(turn.changes_and_text()) as changing:
         async for change in changing:
+            if not isinstance(change, Change):
+                for draft in drafts.hear(change):
+                    yield draft
+                continue
+            drafts.is_on = change.is_new and _streams(change.state)
             message = None if change.event is None else tasks.said_in(ids, change.event)
             if change.is_new and message is not None and message.role == Role.ROLE_AGENT:
+                for draft in drafts.drop():
+                    yield draft
                 yield message
             if change.event is None or change.needs_person != was_needed:
                 yield None
             was_needed = change.needs_person
+
+
+class Drafts:
+    """The text of a model call, which may become the answer.
+
+    Attributes:
+        is_on: Whether it is shown while it is generated.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._has_begun = False
+
+    def hear(self, piece: Piece) -> Iterator[Draft]:
+        """Yield what is shown of another piece or mark."""
+        if isinstance(piece, TextVoid):
+            yield from self.drop()
+        elif isinstance(piece, str) and self.is_on:
+            yield Draft(piece, goes_on=self._has_begun)
+            self._has_begun = True
+
+    def drop(self) -> Iterator[Draft]:
+        """Take back what is shown, as it was no answer."""
+        if self._has_begun:
+            self._has_begun = False
+            yield Draft("", goes_on=False)
+
+
+def _streams(state: TurnState) -> bool:
+    """Whether text is shown while it is generated: not if the answer is checked afterwards."""
+    is_live = state.request is not None and state.request.live
+    return is_live and state.agent is not None and not state.agent.answer_checks

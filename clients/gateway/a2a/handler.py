@@ -133,7 +133,7 @@ class A2ATasks(RequestHandler):
             validate_history_length(settings)
             if not settings.return_immediately:
                 _stay_open(context)
-            found_task = await self._take(call, params)
+            found_task = await self._take(call, params, is_streamed=False)
             if not settings.return_immediately:
                 found_task = await _settled(found_task)
             return await _shown(found_task, settings)
@@ -145,7 +145,7 @@ class A2ATasks(RequestHandler):
         with as_protocol_errors():
             call = _admitted(params, context)
             _stay_open(context)
-            found_task = await self._take(call, params)
+            found_task = await self._take(call, params, is_streamed=True)
             async with contextlib.aclosing(found_task.updates(until_asked=True)) as updates:
                 async for update in updates:
                     yield update
@@ -199,7 +199,9 @@ class A2ATasks(RequestHandler):
     def _scope(self, call: Call) -> TaskScope:
         return TaskScope(call.client, call.caller, self._agent)
 
-    async def _take(self, call: Call, params: SendMessageRequest) -> FoundTask:
+    async def _take(
+        self, call: Call, params: SendMessageRequest, *, is_streamed: bool
+    ) -> FoundTask:
         """Take a message in, and return its task. The same message again changes nothing.
 
         A receiver of push notifications that is not valid is refused before.
@@ -208,16 +210,16 @@ class A2ATasks(RequestHandler):
         if push is not None:
             call.caller.require("control" if params.message.task_id else "start")
             await pushes.check(self._scope(call), push)
-        found_task = await self._read(call, params.message)
+        found_task = await self._read(call, params.message, is_streamed=is_streamed)
         if push is not None:
             await pushes.begin(found_task, push)
         return found_task
 
-    async def _read(self, call: Call, message: Message) -> FoundTask:
+    async def _read(self, call: Call, message: Message, *, is_streamed: bool) -> FoundTask:
         if message.role != Role.ROLE_USER:
             raise InvalidParamsError("the role of a message to an agent is ROLE_USER")
         if not message.task_id:
-            return await self._begin(call, message)
+            return await self._begin(call, message, live=is_streamed)
         found_task = await self._scope(call).find(message.task_id)
         if message.context_id and message.context_id != found_task.ids.context:
             raise InvalidParamsError(f"the task is of the context {found_task.ids.context!r}")
@@ -232,7 +234,7 @@ class A2ATasks(RequestHandler):
             await _steer(call, found_task, found_task.turn, message)
         return found_task
 
-    async def _begin(self, call: Call, message: Message) -> FoundTask:
+    async def _begin(self, call: Call, message: Message, *, live: bool) -> FoundTask:
         call.caller.require("start")
         text, scope = text_of(message), self._scope(call)
         context = message.context_id or self._new_context(call.caller, message.message_id)
@@ -245,6 +247,7 @@ class A2ATasks(RequestHandler):
             self._agent,
             idle=limits.A2A_IDLE,
             fairness=call.caller.tenant,
+            live=live,
         )
         sent = await session.say(text, id=message.message_id, by=call.caller.subject)
         ids = scope.ids(sent.turn_id)

@@ -45,8 +45,8 @@ _SETTLE = (
     " a decision."
 )
 _ANSWER = (
-    "The agent asks by the call {tool}. To answer, send a message to this task whose only part is"
-    ' data: {{"answer": …, "callId": …, "token": …}}, with the values of the data part that'
+    "The agent asks by the call {tool}{server}. To answer, send a message to this task whose only"
+    ' part is data: {{"answer": …, "callId": …, "token": …}}, with the values of the data part that'
     ' follows, and an answer that fits its schema. To decline, it has "approve": false in place of'
     " the answer, and may have a reason. Text is not taken as an answer. The question is:"
 )
@@ -182,7 +182,9 @@ def _waiting(wait: Wait) -> Iterator[Part]:
 def _words(call: PendingApproval) -> str:
     tool = quoted(call.tool)
     if call.question is not None:
-        return f"{_ANSWER.format(tool=tool)}\n\n{call.question.text}"
+        server = call.question.server
+        asks = _ANSWER.format(tool=tool, server=f", for the MCP server {server!r}" * bool(server))
+        return f"{asks}\n\n{call.question.text}"
     return (_SETTLE if call.is_unknown else _APPROVE).format(tool=tool)
 
 
@@ -216,6 +218,11 @@ def artifact_of(report: AgentReport[Any]) -> Artifact:
     if report.risk is not None:
         artifact.metadata.update({"risk": report.risk})
     return artifact
+
+
+def artifact_with(text: str) -> Artifact:
+    """Return a part of the text of an answer, while it is generated."""
+    return Artifact(artifact_id=_OUTPUT, name=_OUTPUT, parts=[Part(text=text)])
 
 
 def data_part(value: object) -> Part:

@@ -372,6 +372,8 @@ def _response_schema(call: PendingApproval) -> dict[str, Any]:
 
 
 def _question(call: PendingApproval) -> str:
+    if call.question is not None and call.question.server:
+        return call.question.text  # it says who asks
     if call.question is not None:
         return f"The model asks, by {call.tool}: {call.question.text}"
     if call.is_unknown:

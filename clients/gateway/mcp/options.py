@@ -44,6 +44,13 @@ class OfferedOptions(TypedDict):
         AMoment | None,
         Field(description="When it ends at the latest, waits for people included."),
     ]
+    live: Annotated[
+        bool | None,
+        Field(
+            description="Whether progress tells the text of the agent while it is generated, before"
+            " any check of its answer."
+        ),
+    ]
 
 
 DEFAULTS = dict.fromkeys(OfferedOptions.__annotations__)
@@ -64,6 +71,7 @@ def arguments(options: OfferedOptions) -> dict[str, Any]:
     amounts, retry = options["budget"], options["model_retry"]
     return {
         **options,
+        "live": bool(options["live"]),
         "budget": amounts.budget if amounts else None,
         "model_retry": ModelRetryPolicy(maximum_elapsed=retry) if retry else None,
     }

@@ -193,7 +193,9 @@ def require(consent: ElicitationResult[Consent], otherwise: str) -> None:
 
 def _asks(turn: str, pending: PendingApproval) -> str:
     """Return who asks, and what holds if nobody answers. The question itself follows."""
-    asks = f"The model of turn {quoted(turn)} asks you, by the tool {word(pending.tool)}."
+    server = pending.question.server if pending.question else ""
+    who = f"An MCP server, {word(server)}," if server else "The model"
+    asks = f"{who} of turn {quoted(turn)} asks you, by the tool {word(pending.tool)}."
     if pending.question is None or pending.question.default is None:
         return asks
     default = arguments_exactly(to_json(pending.question.default).decode())

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from perdure import errors
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.mcp.turn_view import TurnView, view
+from perdure.clients.turns.changes import Change
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus, in_words
 from perdure.temporal import access
@@ -36,7 +37,9 @@ _GONE_ON = (
     "; a person settles a call of a turn that has gone on with `perdure settle`, over HTTP, or on"
     " the page"
 )
-_TICK_S = 0.5
+_TICK_S, _TEXT_TICK_S = 0.5, 0.1
+_SHOWN_CHARACTERS = 160
+"""The end of the text that is being generated, in a message of progress."""
 _SILENCE_S = 10.0
 
 
@@ -217,6 +220,7 @@ class TurnWatch:
         self._served = served
         self._turn = turn
         self._state = TurnState()
+        self._said = ""
 
     async def wait(self, seconds: float, tell: Tell) -> None:
         """Wait for at most this number of seconds."""
@@ -224,21 +228,34 @@ class TurnWatch:
         task = asyncio.create_task(self._follow())
         try:
             while not task.done() and (waited := time.monotonic() - began) < seconds:
-                message = one_line(
-                    f"{self._state.step_count} steps done; {in_words(self._state)}", 200
-                )
+                message = self._message()
                 if message != last_message or waited - told_at >= _SILENCE_S:
                     await tell(round(waited, 1), seconds, message)
                     last_message, told_at = message, waited
-                await asyncio.wait({task}, timeout=min(_TICK_S, seconds - waited))
+                tick_s = _TEXT_TICK_S if self._said else _TICK_S
+                await asyncio.wait({task}, timeout=min(tick_s, seconds - waited))
             if task.done():
                 task.result()
         finally:
             task.cancel()
 
+    def _message(self) -> str:
+        """Return what the turn does, with the end of the text that its model is generating."""
+        done = f"{self._state.step_count} steps done; {in_words(self._state)}"
+        if not self._said:
+            return one_line(done, 200)
+        end = self._said[-_SHOWN_CHARACTERS:]
+        return one_line(f"{done}: {'…' * (end != self._said)}{end}", 200 + _SHOWN_CHARACTERS)
+
     async def _follow(self) -> None:
-        async with contextlib.aclosing(self._turn.changes()) as changing:
+        async with contextlib.aclosing(self._turn.changes_and_text()) as changing:
             async for change in changing:
-                self._state = change.state
-                if change.needs_person:
-                    return
+                match change:
+                    case str():
+                        self._said += change
+                    case Change():
+                        self._said, self._state = "", change.state
+                        if change.needs_person:
+                            return
+                    case _:
+                        self._said = ""

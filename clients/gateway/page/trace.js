@@ -213,6 +213,10 @@ const SEEN = {
   },
   tool_returned(event, at) {
     const row = this.call(event);
+    if (event.asks) {
+      this.set(row, { state: "asks a person", tone: "wait" }); // the result comes after the answer
+      return;
+    }
     const state = event.known
       ? `an earlier call has the same effect: ${event.known}`
       : event.is_unknown

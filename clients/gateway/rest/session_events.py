@@ -12,6 +12,7 @@ from perdure.clients.gateway.inputs import Query
 from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.streams import EventStream, begun
 from perdure.clients.reading.events import VERSION
+from perdure.clients.reading.tree_text import TurnText
 from perdure.clients.sessions.readable import SessionEvent
 from perdure.session import facts
 from perdure.temporal import access
@@ -44,9 +45,12 @@ class WatchSession(Query):
 
     Attributes:
         after: The id of the last known event, where a client cannot send `Last-Event-ID`.
+        text: Whether the text of the turns is sent as well, with that of their delegates. Messages
+            of text have no id; each names its turn.
     """
 
     after: str | None = None
+    text: bool = False
 
 
 @operation("GET", "/v1/sessions/{id:path}/events", may="read")
@@ -60,7 +64,9 @@ async def watch_session(call: Call, query: WatchSession) -> EventStream | None:
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
         is_over = await _is_over(call)
-        items = await begun(call.client.session(call.id).events(after), held, is_over=is_over)
+        session = call.client.session(call.id)
+        events = session.live(after) if query.text else session.events(after)
+        items = await begun(events, held, is_over=is_over)
         if items is None:
             return None
         return EventStream(_messages(items), held.pop_all())
@@ -80,11 +86,14 @@ async def _is_over(call: Call) -> bool:
 
 
 async def _messages(
-    items: AsyncGenerator[SessionEvent, None],
+    items: AsyncGenerator[SessionEvent | TurnText, None],
 ) -> AsyncGenerator[ServerSentEvent, None]:
     async with contextlib.aclosing(items):
-        async for event in items:
-            yield ServerSentEvent(to_json(_public(event)).decode(), id=event.cursor)
+        async for item in items:
+            if isinstance(item, TurnText):
+                yield ServerSentEvent(to_json(item.to_json()).decode())
+            else:
+                yield ServerSentEvent(to_json(_public(item)).decode(), id=item.cursor)
 
 
 def _public(event: SessionEvent) -> dict[str, object]:

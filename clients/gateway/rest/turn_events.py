@@ -26,11 +26,13 @@ class WatchTurn(Query):
         after: The id of the last known event, where a client cannot send `Last-Event-ID`.
         include: Private fields to include: `task`, `arguments`, `results` and `errors`.
         live: Whether the text of the model and the progress of tools are sent as well.
+        delegates: Whether the text of the turns below is sent as well; it names its turn.
     """
 
     after: str | None = None
     include: tuple[Private, ...] = ()
     live: bool = True
+    delegates: bool = False
 
 
 @operation("GET", "/v1/turns/{id:path}/events", may="read")
@@ -45,7 +47,7 @@ async def watch_turn(call: Call, query: WatchTurn) -> EventStream | None:
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
         turn = call.client.turn(call.id)
-        items = turn.live(after)
+        items = turn.live(after, delegates=query.delegates)
         first = await anext(items, None)
         if first is None or await _is_at_the_end(turn, first, after):
             await items.aclose()

@@ -31,7 +31,8 @@ from a2a.utils.errors import (
 from google.protobuf.json_format import MessageToDict, ParseDict
 from pydantic import BaseModel
 
-from perdure import Agent, limits
+from perdure import Agent, OutputGuardrail, limits
+from perdure.activities.provider import Heard
 from perdure.clients import AgentClient
 from perdure.events import Decided
 from perdure.testing import (
@@ -60,6 +61,7 @@ from ...support.gateway.a2a import (
     send,
 )
 from ...support.gateway.served import MANY_VALUES, as_, served, told, until_not
+from ...support.speaking import Speaker
 
 _COMPLETED = TaskState.TASK_STATE_COMPLETED
 _WORKS = TaskState.TASK_STATE_WORKING
@@ -84,6 +86,11 @@ class Held(ScriptedModel):
         self.begun.set()
         await self.go_on.wait()
         return await super().complete(request)
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        self.begun.set()
+        await self.go_on.wait()
+        return await super().stream(request, heard)
 
 
 @contextlib.asynccontextmanager
@@ -217,7 +224,7 @@ async def test_task_is_streamed_and_subscribed_to_from_another_process(runtime: 
         sent = agent.send_message(request)
         task = (await anext(sent)).task
         model.go_on.set()
-        changes = [one.status_update.status async for one in sent]
+        updates = [one async for one in sent]
         again = [one async for one in agent.send_message(request)]
         elsewhere = AgentClient.from_temporal(client.temporal)
         async with served(elsewhere, a2a_agents=PUBLISHED) as other:
@@ -233,10 +240,15 @@ async def test_task_is_streamed_and_subscribed_to_from_another_process(runtime: 
 
     assert [one.task.status.state for one in late] == [_COMPLETED]
     assert task.status.state == _WORKS
+    changes = [one.status_update.status for one in updates if one.HasField("status_update")]
     assert [(one.state, one.message.parts[0].text[:6]) for one in changes] == [
         (_WORKS, "I pay."),
         (_ASKS, "The ca"),
     ]
+    drafts = [one.artifact_update for one in updates if one.HasField("artifact_update")]
+    *said, dropped = [(one.artifact.parts[0].text, one.append) for one in drafts]
+    assert "".join(text for text, _ in said) == "I pay."  # while it was generated
+    assert dropped == ("", False)  # for it stood beside a call
     assert [one.task.status.state for one in again] == [_ASKS]
     assert followed[0].task.status.state == _ASKS
     assert [one.WhichOneof("payload") for one in followed[-2:]] == [
@@ -487,3 +499,45 @@ async def _status_of(http: httpx.AsyncClient, task: str) -> int:
     headers = {"A2A-Version": "1.0"}
     async with http.stream("POST", "/a2a/desk", json=body, headers=headers) as stream:
         return stream.status_code
+
+
+@pytest.mark.accepts("E191")
+async def test_answer_is_streamed_in_pieces_that_the_whole_replaces(runtime: Runtime) -> None:
+    """Each piece is given when the one before it was heard."""
+    speaker = Speaker("one ", "two ", "three")
+    async with (
+        runtime(DESK, model=speaker) as client,
+        served(client, a2a_agents=PUBLISHED) as http,
+    ):
+        agent = await agent_of(http, streams=True)
+        pieces, whole = list[tuple[str, bool]](), ""
+        async for update in agent.send_message(SendMessageRequest(message=message("go", "a2a9"))):
+            if not update.HasField("artifact_update"):
+                continue
+            artifact = update.artifact_update
+            if artifact.last_chunk:
+                whole = artifact.artifact.parts[0].text
+                continue
+            pieces.append((artifact.artifact.parts[0].text, artifact.append))
+            for gate in speaker.gates[: len(pieces)]:
+                gate.set()
+
+    assert pieces == [("one ", False), ("two ", True), ("three", True)]
+    assert whole == "one two three"
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E191", "G35")
+async def test_answer_that_is_checked_is_not_shown_before(runtime: Runtime) -> None:
+    """The check refuses it, so it is nowhere in the stream."""
+    guarded = Agent(name="desk", model="main", middleware=[OutputGuardrail(lambda _: False)])
+    async with (
+        runtime(guarded, model=ScriptedModel(says("a refused answer"))) as client,
+        served(client, a2a_agents=PUBLISHED) as http,
+    ):
+        agent = await agent_of(http, streams=True)
+        request = SendMessageRequest(message=message("go", "a2a10"))
+        updates = [str(update) async for update in agent.send_message(request)]
+
+    assert len(updates) > 1
+    assert not [update for update in updates if "refused answer" in update]

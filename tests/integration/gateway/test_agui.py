@@ -201,11 +201,11 @@ async def test_running_run_is_followed_by_another_process_and_cancelled(runtime:
         first = await run(http, "desk", given, until="TEXT_MESSAGE_CONTENT")
         other = AgentClient.from_temporal(client.temporal)
         async with served(other) as elsewhere:
-            joined = Told()
+            joined, busy = Told(), None
             async with contextlib.aclosing(events(elsewhere, "desk", given)) as stream:  # type: ignore[type-var]
                 async for _, event in stream:
                     joined.append(event)
-                    if event.type.value == "TEXT_MESSAGE_CONTENT" and len(joined.text) < 10**4:
+                    if event.type.value == "TEXT_MESSAGE_CONTENT" and busy is None:
                         busy = await http.post(
                             "/agui/desk", json=asking("c1", "r-2", user("more", "m-2"))
                         )
@@ -216,6 +216,7 @@ async def test_running_run_is_followed_by_another_process_and_cancelled(runtime:
     assert brief(joined) == [("user", "long")]
     assert joined.text.startswith("word-0 word-1 ")
     assert (joined.end.outcome.type, joined.end.result) == ("cancelled", None)
+    assert busy is not None
     assert told(busy) == (409, "SESSION_BUSY")
 
 

@@ -18,6 +18,7 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.messages import UserMessage
 
 from ...conftest import Runtime
+from ...support.speaking import Speaker
 from ...support.spending import until
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
@@ -198,6 +199,28 @@ async def test_result_says_how_far_a_turn_is_when_the_time_is_up(runtime: Runtim
         "step-1: asks scripted:clerk",
     )
     assert ended["output"] == "30 days"
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E191")
+async def test_progress_has_the_text_that_is_being_generated(runtime: Runtime) -> None:
+    """Of a turn that was started as live."""
+    speaker, told = Speaker("It takes ", "30 days."), list[str]()
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message or "")
+        if (message or "").endswith(": It takes"):
+            speaker.go_on()
+
+    async with runtime(clerk, model=speaker) as perdure, assistant(perdure) as client:
+        task = {"agent": "clerk", "task": "How long?", "live": True}
+        turn = (await use(client, "start_turn", **task))["turn"]
+        async with asyncio.timeout(60):
+            ended = await client.call_tool("turn_result", {"turn": turn}, progress_callback=hear)
+
+    assert ended.structured_content is not None
+    assert ended.structured_content["output"] == "It takes 30 days."
+    assert "0 steps done; step-1: asks scripted:clerk: It takes" in told
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from itertools import takewhile
@@ -16,7 +16,7 @@ import pytest
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
 
-from perdure import Agent, AssistantMessage, Budget, Outcome, Price, Text, errors, tool
+from perdure import Agent, AssistantMessage, Budget, Outcome, Price, Text, errors
 from perdure.activities.provider import Heard, ModelRequest
 from perdure.clients import AgentClient, Event, TextBegins, TextVoid, Turn
 from perdure.clients.reading.live_text import Piece
@@ -27,68 +27,14 @@ from perdure.turn.facts import CallFailed, ModelAnswered
 from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
 
-from ...conftest import RecordingClient, Runtime, eventually
+from ...conftest import Runtime, eventually
 from ...support.counting import counting
 from ...support.loopback import VENDORS, Vendor
+from ...support.speaking import ADDER, Speaker, speaking
 from ...support.telemetry import Reversing, Traces, queue
 
-
-@tool(read_only=True)
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-ADDER = Agent(name="adder", model="vendor:m", tools=[add])
 PAUSE = timedelta(milliseconds=200)
 """Long enough that a text of ten words is heard in several pieces."""
-
-
-class Speaker:
-    """A model that streams its answer in parts; each part except the first waits for `go_on`.
-
-    Its recorded answer is `answer`; without one, the parts.
-    """
-
-    def __init__(self, *parts: str, answer: str | None = None) -> None:
-        self.gates = [asyncio.Event() for _ in parts[1:]]
-        self.is_done = False
-        self._parts = parts
-        self._answer = "".join(parts) if answer is None else answer
-
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        return await self.stream(request, lambda _: None)
-
-    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
-        for part, gate in zip(self._parts, [None, *self.gates], strict=True):
-            if gate is not None:
-                await gate.wait()
-            heard(part)
-        self.is_done = True
-        return ModelAnswer(
-            message=AssistantMessage(parts=(Text(text=self._answer),)), model="speaker"
-        )
-
-    async def close(self) -> None: ...
-
-    def go_on(self) -> None:
-        """Release the rest."""
-        for gate in self.gates:
-            gate.set()
-
-
-@contextlib.asynccontextmanager
-async def speaking(
-    runtime: Runtime, *parts: str, live: bool = True
-) -> AsyncIterator[tuple[Speaker, RecordingClient, Turn]]:
-    """A turn with such a model; the rest is released at the end."""
-    speaker = Speaker(*parts)
-    async with runtime(ADDER, model=speaker) as client:
-        turn = await client.start(ADDER, "go", live=live)
-        try:
-            yield speaker, client, turn
-        finally:
-            speaker.go_on()
 
 
 async def everything(turn: Turn) -> list[Piece]:
@@ -263,8 +209,11 @@ async def test_words_of_a_protocol_are_not_told_live(runtime: Runtime) -> None:
 
 
 @pytest.mark.slow
-async def test_long_text_is_told_to_its_end_when_it_is_recorded(runtime: Runtime) -> None:
-    """Only the end of it is transmitted live: the rest comes with the record, in order."""
+async def test_long_text_is_told_to_its_end_when_it_is_recorded(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heartbeats carry only the end of it: the rest comes with the record, in order."""
+    monkeypatch.setenv("PERDURE_LIVE_TEXT", "off")
     long = "".join(f"{number} äöü " for number in range(10_000))
     async with speaking(runtime, long, "and the end") as (speaker, _, turn):
         listening = asyncio.create_task(everything(turn))
@@ -280,9 +229,10 @@ async def test_long_text_is_told_to_its_end_when_it_is_recorded(runtime: Runtime
 
 @pytest.mark.slow
 async def test_text_that_outgrows_what_is_carried_goes_on_for_those_who_kept_up(
-    runtime: Runtime,
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each part fits, all of them together do not."""
+    """Each part fits into a heartbeat, all of them together do not."""
+    monkeypatch.setenv("PERDURE_LIVE_TEXT", "off")
     parts = [f"{number} " * 3_000 for number in range(4)]
     async with speaking(runtime, *parts) as (speaker, _, turn):
         heard, lengths = "", list[int]()
@@ -452,8 +402,11 @@ async def test_outcome_is_the_same_with_and_without(runtime: Runtime) -> None:
     assert reports[0].outcome is Outcome.COMPLETED
 
 
-async def test_live_text_goes_through_the_codec(perdure_server: str) -> None:
+async def test_live_text_goes_through_the_codec(
+    perdure_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With encryption, heartbeats have no readable text; a client with the key gets all of it."""
+    monkeypatch.setenv("PERDURE_LIVE_TEXT", "off")
     client = await Client.connect(
         perdure_server, data_converter=DataConverter(payload_codec=Reversing())
     )

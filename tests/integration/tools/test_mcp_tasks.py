@@ -268,9 +268,11 @@ async def test_server_without_tasks_answers_at_once(runtime: Runtime, tasks: boo
 
 @pytest.mark.accepts("T70")
 async def test_task_that_asks_its_user_is_cancelled(runtime: Runtime, works: TaskServer) -> None:
-    """A client that cannot ask says so; a server that asks nevertheless gets no answer."""
+    """If people may not be asked, the client says so; who asks nevertheless gets no answer."""
     works.new = {"status": "input_required", "inputRequests": {}, "statusMessage": "Which colour?"}
-    async with runtime(builder(works), model=ScriptedModel(BUILD, says("ok"))) as client:
+    async with runtime(
+        builder(works, asks=False), model=ScriptedModel(BUILD, says("ok"))
+    ) as client:
         outcome, content = await result_of(await client.start("builder", "go"))
 
     assert outcome is ToolOutcome.UNKNOWN

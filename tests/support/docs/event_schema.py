@@ -100,6 +100,7 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "tool_returned": {
         "is_error": FLAG,
         "is_unknown": FLAG,
+        "asks": {**FLAG, "description": "there is no result yet: the server asks people first"},
         "is_job": {**FLAG, "description": "the tool has started a job, and the result comes later"},
         "known": {**STRING, "description": "an earlier call has the same effect"},
         "result": STRING,

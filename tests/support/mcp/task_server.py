@@ -37,6 +37,19 @@ class TaskParams(RequestParams):
     """The params of a request about a task."""
 
     task_id: str
+    input_responses: dict[str, Any] | None = None
+
+
+def asking(message: str, **fields: Any) -> dict[str, Any]:
+    """A request to the user, with the schemas of what is filled in."""
+    schema = {"type": "object", "properties": fields, "required": list(fields)}
+    params = {"mode": "form", "message": message, "requestedSchema": schema}
+    return {"method": "elicitation/create", "params": params}
+
+
+def needs(**requests: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a task that needs answers of the user."""
+    return {"status": "input_required", "inputRequests": requests, "pollIntervalMs": 500}
 
 
 def done(text: str, *, is_error: bool = False) -> dict[str, Any]:
@@ -46,7 +59,8 @@ def done(text: str, *, is_error: bool = False) -> dict[str, Any]:
 
 
 class TaskServer(Extension):
-    """A builder: `build` is a task from its first moment on, and `look` is none.
+    """A builder: `build` is a task from its first moment on, `look` is none, and `paint` asks its
+    user something before it goes on.
 
     Attributes:
         tasks: What is said of each task, by its id.
@@ -56,6 +70,16 @@ class TaskServer(Extension):
         declares: Whether it declares the extension.
         upcoming: What is said of the next new tasks, ...
         new: ... and of all others.
+        then: What is said of a task once it has the answers of the user.
+        answers: The answers to questions of tasks, each as it came.
+        refuses_answers: Whether it refuses them.
+        loses_answers: How many times such answers get lost on their way.
+        asks: What `paint` asks in each of its rounds.
+        rounds: The answers and the state with which it was called.
+        holds: The method of the next request that is held until its client is gone: `tasks/get`
+            before it is answered, and `tasks/update` after the answers are taken in.
+        is_held: Set once it is.
+        forms: The methods with which the client has declared how it asks its user, and how.
     """
 
     identifier = TASKS
@@ -68,6 +92,15 @@ class TaskServer(Extension):
         self.declares = True
         self.upcoming: list[dict[str, Any]] = []
         self.new: dict[str, Any] = {"status": "working", "pollIntervalMs": 500}
+        self.then: dict[str, Any] = done("a house")
+        self.answers: list[dict[str, Any]] = []
+        self.loses_answers = 0
+        self.refuses_answers = False
+        self.asks: list[dict[str, Any]] = []
+        self.rounds: list[tuple[dict[str, Any] | None, str | None]] = []
+        self.holds = ""
+        self.is_held = asyncio.Event()
+        self.forms: list[tuple[str, dict[str, Any]]] = []
         self.port = free_port()
         self._ids = (f"build-{number}" for number in itertools.count(1))
         self._server: uvicorn.Server | None = None
@@ -82,13 +115,22 @@ class TaskServer(Extension):
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)
         return tuple(
             MethodBinding(f"tasks/{verb}", TaskParams, handler, versions)
-            for verb, handler in (("get", self._get), ("cancel", self._cancel))
+            for verb, handler in (
+                ("get", self._get),
+                ("cancel", self._cancel),
+                ("update", self._update),
+            )
         )
 
     async def intercept_tool_call(
         self, params: CallToolRequestParams, ctx: Ctx, call_next: CallNext
     ) -> HandlerResult:
         """Begin a task in place of `build`, for a client that knows tasks."""
+        self._note_forms("tools/call", ctx)
+        if params.name == "paint":
+            self._note_round(params)
+            if len(self.rounds) <= len(self.asks):
+                return self._asked()
         client = ctx.session.client_capabilities
         if params.name != "build" or TASKS not in ((client and client.extensions) or {}):
             return await call_next(ctx)
@@ -96,6 +138,25 @@ class TaskServer(Extension):
         self.built.append(dict(params.arguments or {}))
         self.tasks[task_id] = self.upcoming.pop(0) if self.upcoming else dict(self.new)
         return {"resultType": "task", **self._seen(task_id)}
+
+    def _asked(self) -> HandlerResult:
+        """Ask the user something, in place of the call."""
+        number = len(self.rounds)
+        requests = self.asks[number - 1]
+        more = {"inputRequests": requests} if requests else {}
+        return {"resultType": "input_required", "requestState": f"round {number}", **more}
+
+    def _note_round(self, params: CallToolRequestParams) -> None:
+        responses = params.input_responses
+        given: dict[str, Any] | None = None
+        if responses:
+            given = {key: value.model_dump(exclude_none=True) for key, value in responses.items()}
+        self.rounds.append((given, params.request_state))
+
+    def _note_forms(self, method: str, ctx: Ctx) -> None:
+        client = ctx.session.client_capabilities
+        if client is not None and client.elicitation is not None:
+            self.forms.append((method, client.elicitation.model_dump(exclude_none=True)))
 
     async def first(self) -> dict[str, Any]:
         """The first task, when it has begun."""
@@ -117,13 +178,39 @@ class TaskServer(Extension):
             raise MCPError(INVALID_PARAMS, "Task not found")
 
     async def _get(self, ctx: Ctx, params: TaskParams) -> dict[str, Any]:
+        self._note_forms("tasks/get", ctx)
         self._noted("tasks/get", params.task_id)
+        await self._pass("tasks/get")
         return self._seen(params.task_id)
 
     async def _cancel(self, ctx: Ctx, params: TaskParams) -> dict[str, Any]:
         self._noted("tasks/cancel", params.task_id)
         self.tasks[params.task_id] = {"status": "cancelled"}
         return {}
+
+    async def _update(self, ctx: Ctx, params: TaskParams) -> dict[str, Any]:
+        """Take answers in. With the last of them, the task works on."""
+        self._note_forms("tasks/update", ctx)
+        self._noted("tasks/update", params.task_id)
+        responses, task = params.input_responses or {}, self.tasks[params.task_id]
+        if self.loses_answers:
+            self.loses_answers -= 1
+            raise MCPError(INTERNAL_ERROR, "the answers are lost")
+        if self.refuses_answers:
+            raise MCPError(INVALID_PARAMS, "green is sold out")
+        self.answers.append(responses)
+        open_ = {key: one for key, one in task["inputRequests"].items() if key not in responses}
+        following = needs(**open_) if open_ else dict(self.then)
+        self.tasks[params.task_id] = following
+        await self._pass("tasks/update")
+        return {}
+
+    async def _pass(self, method: str) -> None:
+        """Hold a request that is to be held, for ever: its client is killed."""
+        if self.holds == method:
+            self.holds = ""
+            self.is_held.set()
+            await asyncio.Event().wait()
 
     async def start(self) -> None:
         """Listen."""
@@ -132,6 +219,7 @@ class TaskServer(Extension):
         )
         server.tool()(build)
         server.tool()(look)
+        server.tool()(paint)
         config = uvicorn.Config(
             server.streamable_http_app(),
             port=self.port,
@@ -159,6 +247,11 @@ def build(what: str) -> str:
 def look(what: str) -> str:
     """Look at something."""
     return f"{what} looks good"
+
+
+def paint(what: str) -> str:
+    """Paint something."""
+    return f"{what} is painted"
 
 
 @contextlib.asynccontextmanager

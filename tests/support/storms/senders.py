@@ -15,8 +15,8 @@ import httpx
 from perdure import errors
 from perdure.clients import AgentClient
 
-TOKEN = "0123456789abcdef" * 2
-"""The bearer token of the gateway."""
+from ..e2e.gateways import TOKEN
+
 UNKNOWN = {
     errors.ServerUnreachableError.code,
     errors.TooManyRequestsError.code,

@@ -1,0 +1,1 @@
+"""The text of a model call while it is generated: where it is found, and how it is sent."""

@@ -103,11 +103,15 @@ def _of_agent(
             yield "calls", [_call(call, include) for call in calls]
             yield "stop", answer.stop
             yield "usage", answer.usage
+            yield "cost", answer.cost
+            if answer.model:
+                yield "model", answer.model
         case HandedOver(_, agent):
             yield "to", agent.name
 
 
 def _of_child(fact: ChildScheduled | ChildEnded | ChildTold, include: frozenset[str]) -> Shown:
+    yield "child_number", fact.key.child
     match fact:
         case ChildScheduled(_, turn_id, request):
             yield "child", {"turn": turn_id, "agent": request.agent}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import httpx
 import pytest
 
 from ..support.docs.commands import commands
@@ -20,4 +21,11 @@ async def test_gateway_says_what_the_page_of_the_docs_says(tell: Tell) -> None:
         async with story.terminal.stays(command) as (_, printed):
             [(url, token)] = re.findall(r"page +(\S+)/ui/#token=(\S+)", printed)
             story.terminal.environment |= {"PERDURE": url, "PERDURE_TOKEN": token}
+            element = await story.up_to("A chat for your users", "html")
+            [source] = re.findall(r'src="(.+?)"', element.text)
+            async with httpx.AsyncClient(verify=False) as http:
+                script = await http.get(url + source)
             await story.through("Who may use it")
+
+    assert script.status_code == 200
+    assert "perdure-chat" in script.text

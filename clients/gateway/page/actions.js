@@ -268,10 +268,26 @@ async function resume(turn) {
           : "The turn asks its provider again, within its budget.",
       ],
       fields:
-        ended && may("budget") ? [{ ...USD, hint: "Empty for the budget of this turn." }] : [],
+        ended && may("budget")
+          ? [
+              { ...USD, hint: "Empty for the budget of this turn." },
+              {
+                name: "max_iterations",
+                label: "At most so many steps",
+                inputmode: "numeric",
+                hint: "Empty for the limit of this turn.",
+              },
+            ]
+          : [],
       action: "Resume",
       send: (values) =>
-        post(path("turns", turn.id, "resume"), optional({ budget: budgetOf(values) })),
+        post(
+          path("turns", turn.id, "resume"),
+          optional({
+            budget: budgetOf(values),
+            max_iterations: numberOf(values, "max_iterations"),
+          }),
+        ),
     }),
   );
 }

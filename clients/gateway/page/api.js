@@ -1,7 +1,7 @@
-// The gateway's REST and server-sent events. Paths are relative, so that the page works below any
-// prefix.
+// The gateway's REST and server-sent events. Paths are relative to this file, so that the page, and
+// a chat on the page of another program, work below any prefix.
 
-const ROOT = new URL("../", document.baseURI);
+const ROOT = new URL("../", import.meta.url);
 const TOKEN = "perdure.token";
 const IN_ADDRESS = /^#token=(.+)$/;
 const FIRST_PAUSE = 500;
@@ -194,6 +194,27 @@ function changed(condition, action) {
   look();
 }
 
+/**
+ * Follow the events of a turn, from the first one, until it is over. `isPast` ends it with the last
+ * event that there is now. Other values are those of `follow`.
+ */
+export async function followTurn(id, { signal, onMessage, isPast = false, ...options }) {
+  const reading = new AbortController();
+  let isOver = false;
+  let isCaughtUp = false;
+  await follow(path("turns", id, "events"), {
+    ...options,
+    signal: AbortSignal.any([signal, reading.signal]),
+    onMessage: (event) => {
+      if (reading.signal.aborted) return;
+      onMessage(event);
+      isOver ||= event.kind === "turn_ended";
+      isCaughtUp ||= event.kind === "caught_up";
+      if (isCaughtUp && (isPast || isOver)) reading.abort();
+    },
+  });
+}
+
 async function* messagesOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -201,6 +222,7 @@ async function* messagesOf(body) {
   for (;;) {
     const value = await read(reader);
     if (value === null) return;
+    await breath();
     const lines = (rest + value).split("\n");
     rest = lines.pop();
     for (const line of lines.map((one) => one.replace(/\r$/, ""))) {
@@ -211,6 +233,16 @@ async function* messagesOf(body) {
       else if (line.startsWith("data:")) message.data.push(line.slice(5).replace(/^ /, ""));
     }
   }
+}
+
+const SLICE = 8; // milliseconds of work between two chances to paint and to answer a key
+let rested = performance.now();
+
+/** Let the browser paint and answer keys, if it had no chance for a while. */
+export async function breath() {
+  if (performance.now() - rested < SLICE) return;
+  await new Promise((resolve) => setTimeout(resolve));
+  rested = performance.now();
 }
 
 /** The next part of a body; null at its end, and if the connection is lost. */

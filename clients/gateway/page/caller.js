@@ -2,7 +2,7 @@
 
 import { get, token } from "./api.js";
 import { fill, h } from "./dom.js";
-import { problem } from "./dialogs.js";
+import { problem, show } from "./dialogs.js";
 
 let known = { may: [], subject: "", tenant: null, temporal_ui: null };
 
@@ -14,13 +14,45 @@ export async function load(isFromAddress) {
     token.forget();
     known = await get("v1/about");
   }
-  const who = document.getElementById("who");
-  const leave = h("button.link", { type: "button", onclick: forget }, "Forget token");
-  fill(
-    who,
-    known.tenant ? `${known.subject} · ${known.tenant}` : known.subject,
-    " ",
-    token.get() ? leave : null,
+  const name = known.tenant ? `${known.subject} · ${known.tenant}` : known.subject;
+  const open = h("button.link", { type: "button", onclick: about, title: "What you may do" }, name);
+  const keys = h("button.link", { type: "button", onclick: forget }, "Forget token");
+  fill(document.getElementById("who"), open, " ", token.get() ? keys : null);
+}
+
+const MAY = {
+  read: "look at everything",
+  start: "start turns, and send messages to sessions",
+  control: "steer, interrupt and cancel",
+  decide: "approve, deny, answer and settle calls",
+  budget: "give and add money",
+  override: "choose models and priorities",
+};
+
+/** Who is logged in, and what they may do. */
+function about() {
+  show(
+    "Who you are",
+    h(
+      "dl",
+      null,
+      h("dt", null, "Name"),
+      h("dd", null, known.subject, h("span.small.muted", null, ", recorded with what you decide")),
+      h("dt", null, "Tenant"),
+      h("dd", null, known.tenant ?? "none: you see all turns"),
+      h("dt", null, "You may"),
+      h(
+        "dd",
+        null,
+        h(
+          "ul",
+          null,
+          known.may.map((one) => h("li", null, MAY[one] ?? one)),
+        ),
+      ),
+      h("dt", null, "Gateway"),
+      h("dd", null, `Perdure ${known.version ?? ""}`),
+    ),
   );
 }
 

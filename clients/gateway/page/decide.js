@@ -9,10 +9,19 @@ import { json, turnLink } from "./parts.js";
 import { question } from "./question.js";
 
 /**
- * The card of a call. `onDone` is called after a decision. A call of unknown outcome of a turn that
+ * The card of a call. `context` is shown beside its arguments, `box` before its name, and `onDone`
+ * is called after a decision. A call of unknown outcome of a turn that
  * has ended never expires, and cannot be made again.
  */
-export function decision({ turnId, call, since, about = null, onDone = () => {} }) {
+export function decision({
+  turnId,
+  call,
+  since,
+  about = null,
+  context = null,
+  box = null,
+  onDone = () => {},
+}) {
   const body = h("div");
   const trouble = h("div");
   const reason = h("input", {
@@ -29,7 +38,8 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
       null,
       h(
         "h3",
-        null,
+        { tabindex: -1 },
+        box,
         h("code", null, call.tool),
         call.is_question
           ? " asks you"
@@ -46,7 +56,7 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
     ),
     about ? h("p.small", null, about) : null,
     call.reason ? h("p.small", null, call.reason) : null,
-    body,
+    context ? h("div.beside", null, context, body) : body,
     trouble,
   );
 
@@ -127,7 +137,9 @@ export function decision({ turnId, call, since, about = null, onDone = () => {} 
       );
       const [mark, word] = SAID[settlement ?? what];
       announce(`${call.tool}: ${word}`);
-      fill(body, h("p", null, `${mark} ${word[0].toUpperCase()}${word.slice(1)}`));
+      const done = h("p", { tabindex: -1 }, `${mark} ${word[0].toUpperCase()}${word.slice(1)}`);
+      fill(body, done);
+      done.focus({ preventScroll: true });
       onDone();
     } catch (error) {
       fill(trouble, problem(error));

@@ -67,6 +67,22 @@ export function ask({ title, about = [], fields = [], more = null, action, dange
   });
 }
 
+/** Show something in a dialog, until it is closed. */
+export function show(title, content) {
+  const close = h("button.primary", { type: "button", onclick: () => dialog.close() }, "Close");
+  const dialog = h(
+    "dialog",
+    { "aria-labelledby": "dialog-title" },
+    h("h2", { id: "dialog-title" }, title),
+    content,
+    h("div.buttons", null, close),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+  close.focus();
+}
+
 let fieldNumber = 0;
 
 function row({ name, label, type = "text", value = "", hint, options = [], ...rest }) {

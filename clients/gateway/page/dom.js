@@ -94,20 +94,49 @@ export function reconcile(element, items, keyOf, render) {
   const known = new Map([...element.children].map((child) => [child.dataset.key, child]));
   items.forEach((item, place) => {
     const key = keyOf(item);
-    const state = JSON.stringify(item);
     let child = known.get(key);
     known.delete(key);
-    if (!child || child.state !== state) {
-      const fresh = render(item);
-      fresh.dataset.key = key;
-      fresh.state = state;
-      if (child) replaceKeepingFocus(child, fresh);
-      child = fresh;
-    }
+    if (child?.item !== item) child = current(child, item, key, render);
     if (element.children[place] !== child)
       element.insertBefore(child, element.children[place] ?? null);
   });
-  for (const child of known.values()) child.remove();
+  for (const child of known.values()) removeKeepingFocus(child);
+}
+
+/** Remove an element; a focus in it goes to what is next to it, or to the content of the page. */
+function removeKeepingFocus(old) {
+  const isFocused = old.contains(document.activeElement);
+  const near = old.nextElementSibling ?? old.previousElementSibling;
+  old.remove();
+  if (!isFocused) return;
+  const target =
+    near?.querySelector("h3[tabindex], button, a, input") ?? document.getElementById("main");
+  target?.focus({ preventScroll: true });
+}
+
+/** The element of an item: the one that there is, if the item is equal to what that shows. */
+function current(child, item, key, render) {
+  const state = JSON.stringify(item);
+  if (child?.state === state) {
+    child.item = item;
+    return child;
+  }
+  const fresh = render(item);
+  fresh.dataset.key = key;
+  Object.assign(fresh, { item, state });
+  if (child) replaceKeepingFocus(child, fresh);
+  return fresh;
+}
+
+/** Make the content of an element again only when what it shows has changed. */
+export function once(element, shown, make) {
+  if (element.querySelector(":scope > :not([data-key])")) fill(element); // a skeleton
+  reconcile(
+    element,
+    [shown],
+    () => "all",
+    () => h("div", null, make()),
+  );
 }
 
 function replaceKeepingFocus(old, fresh) {

@@ -104,6 +104,7 @@ setInterval(() => {
   }
 }, 5000);
 
+const DEEPEST = 40; // levels that are indented: a line of a text is not longer for its depth
 const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 /**
  * JSON with line breaks. Numbers are not read, so none is rounded; characters that nobody sees are
@@ -111,22 +112,22 @@ const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
  */
 export function indented(json) {
   if (!isJson(json)) return json;
+  const parts = [];
   let depth = 0;
-  let text = "";
-  const line = () => `\n${"  ".repeat(depth)}`;
+  let before = "";
+  const line = () => `\n${"  ".repeat(Math.min(depth, DEEPEST))}`;
   for (const [token] of json.matchAll(TOKEN)) {
-    const isEmpty = /[{[]\s*$/.test(text);
-    if (token === "}" || token === "]") {
-      depth -= 1;
-      text = isEmpty ? text.trimEnd() + token : text + line() + token;
-    } else if (token === ",") text += token + line();
-    else if (token === ":") text += ": ";
-    else if (token === "{" || token === "[") {
-      depth += 1;
-      text += token + line();
-    } else text += token;
+    const isFirst = before === "{" || before === "[";
+    const isEnd = token === "}" || token === "]";
+    if (isEnd) depth -= 1;
+    if (isFirst !== isEnd) parts.push(line());
+    parts.push(token);
+    if (token === ",") parts.push(line());
+    else if (token === ":") parts.push(" ");
+    else if (token === "{" || token === "[") depth += 1;
+    before = token;
   }
-  return exact(text);
+  return exact(parts.join(""));
 }
 
 export function isJson(text) {

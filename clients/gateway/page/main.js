@@ -1,10 +1,13 @@
-// The router: a view for each address after "#".
+// The router: a view for each address after "#", and the keys that hold on all views.
 
 import { token } from "./api.js";
+import { batch, batches } from "./batches.js";
 import { load, tokenForm } from "./caller.js";
 import { fill, h } from "./dom.js";
 import { problem } from "./dialogs.js";
 import { inbox, watchCount } from "./inbox.js";
+import { shortcuts } from "./keys.js";
+import { schedule, schedules } from "./schedules.js";
 import { session } from "./session.js";
 import { sessions } from "./sessions.js";
 import { turn } from "./turn.js";
@@ -14,6 +17,7 @@ const main = document.getElementById("main");
 let shown = new AbortController();
 let counting = new AbortController();
 let place = "";
+let view = null;
 
 const VIEWS = [
   [/^#\/turns$/, turns, "Turns"],
@@ -21,20 +25,32 @@ const VIEWS = [
   [/^#\/inbox$/, inbox, "Inbox"],
   [/^#\/sessions$/, sessions, "Sessions"],
   [/^#\/sessions\/(.+)$/, session, "Session"],
+  [/^#\/batches$/, batches, "Batches"],
+  [/^#\/batches\/(.+)$/, batch, "Batch"],
+  [/^#\/schedules$/, schedules, "Schedules"],
+  [/^#\/schedules\/(.+)$/, schedule, "Schedule"],
 ];
 
 function route() {
   if (location.hash === "#main") return;
-  place = location.hash || "#/turns";
+  const [address, query = ""] = split(location.hash || "#/turns");
+  place = address;
   shown.abort();
   shown = new AbortController();
+  closeDialogs();
   mark();
-  const [pattern, view, title] = VIEWS.find(([one]) => one.test(place)) ?? VIEWS[0];
+  const [pattern, make, title] = VIEWS.find(([one]) => one.test(place)) ?? VIEWS[0];
   const id = pattern.exec(place)?.[1];
   document.title = `${title} · Perdure`;
   window.scrollTo({ top: 0 });
-  view(main, shown.signal, id && idOf(id));
+  view = make(main, shown.signal, id && idOf(id), query);
   main.focus({ preventScroll: true });
+}
+
+/** The path and the query of an address after "#". */
+function split(hash) {
+  const mark = hash.indexOf("?");
+  return mark < 0 ? [hash] : [hash.slice(0, mark), hash.slice(mark + 1)];
 }
 
 function idOf(text) {
@@ -53,10 +69,14 @@ function mark() {
   }
 }
 
+function closeDialogs() {
+  for (const one of document.querySelectorAll("dialog")) one.close();
+}
+
 function unauthenticated(error) {
   shown.abort();
   counting.abort();
-  for (const one of document.querySelectorAll("dialog")) one.close();
+  closeDialogs();
   fill(main, tokenForm(error, start));
   main.querySelector("input").focus();
 }
@@ -65,32 +85,7 @@ async function start(isFromAddress = false) {
   try {
     await load(isFromAddress);
   } catch (error) {
-    if (error.status !== 401) {
-      const again = h("button.primary", { type: "button", onclick: () => start() }, "Try again");
-      fill(
-        main,
-        h("h1", null, "Perdure"),
-        problem(error),
-        h(
-          "div.buttons",
-          null,
-          again,
-          token.get()
-            ? h(
-                "button",
-                {
-                  type: "button",
-                  onclick: () => {
-                    token.forget();
-                    start();
-                  },
-                },
-                "Forget token",
-              )
-            : null,
-        ),
-      );
-    }
+    if (error.status !== 401) fill(main, ...unavailable(error));
     return;
   }
   counting.abort();
@@ -99,6 +94,22 @@ async function start(isFromAddress = false) {
   route();
 }
 
+/** What is shown if nobody knows who the caller is. */
+function unavailable(error) {
+  const again = h("button.primary", { type: "button", onclick: () => start() }, "Try again");
+  const forget = () => {
+    token.forget();
+    start();
+  };
+  const other = h("button", { type: "button", onclick: forget }, "Forget token");
+  return [
+    h("h1", null, "Perdure"),
+    problem(error),
+    h("div.buttons", null, again, token.get() ? other : null),
+  ];
+}
+
 addEventListener("unauthenticated", (event) => unauthenticated(event.detail));
 addEventListener("hashchange", () => (token.takeFromAddress() ? start(true) : route()));
+addEventListener("keydown", (event) => shortcuts(event, view));
 await start(token.takeFromAddress());

@@ -1,5 +1,6 @@
 // Messages of turns that are over.
 
+import { written } from "./detail.js";
 import { h, seen, words } from "./dom.js";
 import { bytes } from "./format.js";
 import { folded, json } from "./parts.js";
@@ -13,7 +14,8 @@ export function resultsOf(messages) {
 /** A message, with the results of its calls. */
 export function bubble(message, results) {
   const { parts } = message;
-  const texts = parts.filter((one) => one.type === "text").map((one) => words(one.text));
+  const shown = message.role === "user" ? words : written;
+  const texts = parts.filter((one) => one.type === "text").map((one) => shown(one.text));
   const media = parts
     .filter((one) => one.type === "media")
     .map((one) => h("p.note", null, seen(`[${one.media_type}, ${sizeOf(one)}]`)));

@@ -1,7 +1,7 @@
 // Small parts that several views show: states, bars, links to turns, JSON.
 
 import { h, words } from "./dom.js";
-import { count, duration, indented, money, plural, seconds } from "./format.js";
+import { indented } from "./format.js";
 
 const KINDS = {
   completed: "good",
@@ -11,6 +11,10 @@ const KINDS = {
   truncated: "wait",
   idle: "calm",
   open: "calm",
+  active: "good",
+  stopped: "calm",
+  skipped: "calm",
+  "not started": "calm",
   closed: "calm",
   cancelled: "calm",
 };
@@ -29,64 +33,16 @@ export function turnLink(id, text = id) {
   return h("a.id", { href: hashOf("turns", id) }, text);
 }
 
-/** What is spent of a limit, as a bar with words. */
-function bar(label, spent, limit, text) {
-  const part = limit ? Math.min(1, spent / limit) : 0;
-  const inner = h("span.filled");
-  inner.style.width = `${(part * 100).toFixed(1)}%`;
-  const level = part >= 1 ? "full" : part >= 0.8 ? "high" : "low";
-  return h(
-    "div.spending",
-    null,
-    h("div.line", null, h("span", null, label), h("span.amount", null, text)),
-    limit
-      ? h(
-          `div.bar.${level}`,
-          {
-            role: "meter",
-            "aria-label": label,
-            "aria-valuemin": 0,
-            "aria-valuemax": limit,
-            "aria-valuenow": Math.min(spent, limit),
-            "aria-valuetext": text,
-          },
-          inner,
-        )
-      : null,
-  );
-}
-
-/** The spending of a turn against its budget, a bar for each limit. */
-export function bars(status) {
-  const { spent, budget, steps = 0, max_iterations: most = null } = status;
-  const limits = budget ?? {};
-  const of = (text, limit) => (limit ? `${text} of ${limit}` : `${text}, no limit`);
-  const rows = [
-    bar(
-      "Cost",
-      Number(spent.usd ?? 0),
-      Number(limits.usd ?? 0),
-      of(money(spent.usd), limits.usd && money(limits.usd)),
+/** Labels, each a link to the turns that have it. */
+export function labels(known) {
+  return Object.entries(known).map(([name, value]) => [
+    h(
+      "a.label",
+      { href: `#/turns?label=${encodeURIComponent(`${name}=${value}`)}` },
+      `${name}=${value}`,
     ),
-    bar("Steps", steps, most, of(count(steps), most && count(most))),
-    bar(
-      "Tokens",
-      spent.tokens,
-      limits.tokens,
-      of(count(spent.tokens), limits.tokens && count(limits.tokens)),
-    ),
-    bar(
-      "Time",
-      seconds(spent.time),
-      seconds(limits.time),
-      of(duration(seconds(spent.time)), limits.time && duration(seconds(limits.time))),
-    ),
-  ];
-  const own =
-    status.tool_calls === undefined
-      ? [] // a session has those of its budget only
-      : [plural(status.model_calls, "model call"), plural(status.tool_calls, "tool call")];
-  return h("div.bars", null, rows, h("p.small.muted", null, own.join(", ")));
+    " ",
+  ]);
 }
 
 /** JSON, such as the arguments of a call. */

@@ -1,14 +1,15 @@
 // A session as a chat: its messages, its running turn, its queue, and a form for the next message.
 
-import { Problem, follow, get, path, post, randomId, repeat } from "./api.js";
+import { Problem, follow, followTurn, get, path, post, randomId, repeat } from "./api.js";
 import { may } from "./caller.js";
 import { Conversation } from "./conversation.js";
 import { decision } from "./decide.js";
 import { announce, fill, h, reconcile, words } from "./dom.js";
 import { ask, problem } from "./dialogs.js";
 import { money } from "./format.js";
+import { limits } from "./limits.js";
 import { bubble, resultsOf } from "./messages.js";
-import { badge, bars, folded, turnLink } from "./parts.js";
+import { badge, folded, turnLink } from "./parts.js";
 
 const EVERY = 5_000;
 const SOON = 200;
@@ -154,10 +155,9 @@ class Chat {
             status.budget?.usd ? ` of ${money(status.budget.usd)}` : "",
           ),
           () => [
-            bars({
-              spent: { ...status.spent, usd: spentOf(status, turns), time: "PT0S" },
+            limits({
+              spent: { ...status.spent, usd: spentOf(status, turns) },
               budget: status.budget,
-              steps: status.turns,
             }),
             h(
               "ul.tree",
@@ -256,7 +256,7 @@ class Chat {
     this.follows = new AbortController();
     const signal = AbortSignal.any([this.signal, this.follows.signal]);
     const conversation = new Conversation(this.parts.running, { asked: "Message" });
-    follow(path("turns", turnId, "events"), {
+    followTurn(turnId, {
       query: { include: ["task", "arguments", "results", "errors"] },
       signal,
       onMessage: (event) => {

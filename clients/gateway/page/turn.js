@@ -1,25 +1,35 @@
-// One turn: its conversation, what it waits for, its money, its delegates and its timeline.
+// One turn: its limits, what it waits for, its trace, and beside that its task and its answer, or
+// the details of the row that is chosen.
 
 import { buttons, topUp } from "./actions.js";
-import { Problem, follow, get, path, repeat } from "./api.js";
+import { Problem, breath, followTurn, get, path, repeat } from "./api.js";
 import { inTemporal, may } from "./caller.js";
-import { Conversation } from "./conversation.js";
 import { decision } from "./decide.js";
-import { announce, fill, h, reconcile } from "./dom.js";
+import { Delegates, PRIVATE } from "./delegates.js";
+import { panelOf } from "./detail.js";
+import { announce, fill, h, once, reconcile } from "./dom.js";
 import { problem } from "./dialogs.js";
-import { effectList } from "./effects.js";
-import { ago, clock, duration, money, plural, seconds } from "./format.js";
-import { badge, bars, folded, turnLink } from "./parts.js";
-import { Timeline } from "./timeline.js";
+import { Feeder } from "./feeder.js";
+import { finder } from "./find.js";
+import { ago, clock, plural } from "./format.js";
+import { emptyLimits, limits } from "./limits.js";
+import { Overview } from "./overview.js";
+import { badge, turnLink } from "./parts.js";
+import { reason } from "./reasons.js";
+import { Rows } from "./rows.js";
+import { Trace } from "./trace.js";
 
-const PRIVATE = ["task", "arguments", "results", "errors"];
 const SOON = 250;
 const SHARE = 4; // the status of a long turn takes time: at most a fourth of it
 const EVERY = 8_000;
+const TICK = 1_000;
+const A_FRAME = 16; // rows that are opened before the next picture
+const OPENED = 6; // a small tree of delegates is shown open
 
 export function turn(main, signal, id) {
   const view = new View(main, id, signal);
   view.start();
+  return { find: () => view.finder.focus(), back: () => view.unselect() };
 }
 
 class View {
@@ -33,42 +43,83 @@ class View {
     this.timer = null;
     this.took = 0;
     this.asked = null;
-    this.timeline = new Timeline();
+    this.selected = null;
+    this.overview = new Overview(id);
+    this.finder = finder(
+      () => [{ trace: this.trace, rows: this.rows }, ...this.delegates.traces()],
+      (rows, row) => this.reveal(rows, row),
+    );
     this.parts = {
-      head: h("div"),
+      head: h("div", null, crumbs(id), h("div.skeleton.title"), h("div.skeleton")),
       trouble: h("div"),
+      limits: h("div", null, emptyLimits()),
       line: h("p.connection", { role: "status" }),
       waits: h("div.waits"),
-      log: h("div.log", { role: "log", "aria-label": "Conversation", "aria-busy": "true" }),
-      money: h("section.card", { "aria-label": "Spending" }),
-      tree: h("section.card", { "aria-label": "Delegates", hidden: true }),
-      effects: h("section.card", { "aria-label": "Effects", hidden: true }),
-      facts: h("section.card", { "aria-label": "Details" }),
-      timeline: h("div"),
+      trace: h("div.log", { "aria-busy": "true" }, skeletonRows()),
+      panel: h("div", { hidden: true }),
     };
-    const { head, trouble, line, waits, log, money: spending, tree, effects, facts } = this.parts;
-    const when = h(
-      "section.card",
-      { "aria-label": "Timeline" },
-      folded(h("h2", null, "Timeline"), () => this.parts.timeline),
+    this.begin();
+    this.lay();
+  }
+
+  /** Begin the trace, at first and when the turn was reset. */
+  begin() {
+    this.delegates = new Delegates(this.signal, {
+      onSelect: (row) => this.select(row),
+      onRead: () => this.prices(),
+    });
+    this.rows = new Rows({
+      label: "Trace",
+      onSelect: (row) => this.select(row),
+      onChild: (row, inside, rows) => this.delegates.open(row, inside, rows),
+    });
+    this.trace = new Trace({
+      onRow: (row, isNew) => this.draw(row, isNew),
+      onText: (row, text) => {
+        this.overview.add(text);
+        this.rows.draw(row, false);
+      },
+    });
+    this.feeder = new Feeder(
+      (event) => this.see(event),
+      () => this.rows.flush(this.trace),
     );
-    when.firstElementChild.addEventListener("toggle", () =>
-      this.timeline.draw(this.parts.timeline),
-    );
+    this.isPast = true;
+    this.drawn = null;
+  }
+
+  lay() {
+    const { head, trouble, line, waits, trace, panel, limits: spending } = this.parts;
+    const { about, facts, effects } = this.overview;
+    const all = h("button", { type: "button", "aria-pressed": "false" }, "Open all");
+    all.addEventListener("click", () => {
+      const open = all.getAttribute("aria-pressed") === "false";
+      all.setAttribute("aria-pressed", String(open));
+      fill(all, open ? "Close all" : "Open all");
+      this.openAll(open);
+    });
     fill(
-      main,
+      this.main,
       head,
       trouble,
+      spending,
+      waits,
       h(
-        "div.columns",
+        "div.run",
         null,
-        h("div.wide", null, waits, log, line),
-        h("aside", { "aria-label": "About the turn" }, spending, tree, effects, when, facts),
+        h("aside", { "aria-label": "About the turn", tabindex: 0 }, panel, about, effects, facts),
+        h("div.wide", null, h("div.toolbar", null, this.finder.element, all), trace, line),
       ),
     );
   }
 
   start() {
+    repeat(TICK, this.signal, () => {
+      if (this.status?.outcome === null && this.trace.began) {
+        this.rows.tick();
+        this.rows.flush(this.trace);
+      }
+    });
     repeat(EVERY, this.signal, async () => {
       if (this.status?.outcome == null) await this.refresh();
     });
@@ -76,19 +127,17 @@ class View {
   }
 
   async watch() {
-    this.conversation = new Conversation(this.parts.log);
     try {
-      await follow(path("turns", this.id, "events"), {
+      await followTurn(this.id, {
         query: { include: PRIVATE },
         signal: this.signal,
-        onMessage: (event) => this.see(event),
+        onMessage: (event) => this.feeder.push(event),
         onConnection: (is) =>
           fill(this.parts.line, is ? "" : "The connection is lost; the page tries again …"),
       });
     } catch (error) {
       if (error instanceof Problem && error.code === "STALE_CURSOR") {
-        fill(this.parts.log);
-        this.timeline = new Timeline();
+        this.begin();
         this.watch();
         return;
       }
@@ -97,16 +146,93 @@ class View {
     }
   }
 
+  draw(row, isNew) {
+    this.rows.draw(row, isNew);
+    if (row.key === "task") this.overview.ask(row.text, row.name, row.began);
+    if (row.kind === "model" && !this.isPast) this.overview.say(row);
+    if (row.kind === "child" && !isNew) this.delegates.read(row.turn);
+  }
+
   see(event) {
-    const log = this.parts.log;
-    const follows = atTheEnd() && log.getAttribute("aria-busy") === "false";
-    if (event.kind === "caught_up") log.setAttribute("aria-busy", "false");
-    this.conversation.see(event);
-    this.timeline.see(event);
-    if (follows) window.scrollTo({ top: document.body.scrollHeight });
-    if (event.cursor) this.soon();
-    if (event.kind === "turn_ended" && log.getAttribute("aria-busy") === "false")
+    this.trace.see(event);
+    if (this.rows.element.parentElement !== this.parts.trace && this.trace.rows.length)
+      fill(this.parts.trace, this.rows.element);
+    if (event.kind === "caught_up") this.catchUp();
+    else if (event.cursor && !this.isPast) this.soon();
+    if (event.kind === "turn_ended" && !this.isPast)
       announce(`The turn has ended: ${event.outcome}`);
+  }
+
+  /** What happened before the page was opened has been shown. */
+  catchUp() {
+    this.isPast = false;
+    this.parts.trace.setAttribute("aria-busy", "false");
+    if (!this.trace.rows.length)
+      fill(this.parts.trace, h("p.muted", null, "Nothing has happened yet."));
+    this.overview.say(this.trace.draft ?? this.trace.final);
+    const isBehind = this.status && (this.status.outcome === null) === (this.trace.ended !== null);
+    if (isBehind) this.soon();
+    this.prices();
+    this.openSmall();
+    this.prepare();
+  }
+
+  /** Show the delegates of a small tree at once. */
+  openSmall() {
+    const children = this.trace.rows.filter((one) => one.kind === "child");
+    if (children.length > OPENED || !matchMedia("(min-width: 60rem)").matches) return;
+    for (const child of children) this.rows.entries.get(child).element.open = true;
+  }
+
+  /** Make what is folded when there is time, so that the browser's own search finds it. */
+  async prepare() {
+    for (const entry of this.rows.entries.values()) {
+      if (this.signal.aborted) return;
+      await new Promise((resolve) => (window.requestIdleCallback ?? setTimeout)(resolve));
+      entry.prepare();
+    }
+  }
+
+  async openAll(open) {
+    const all = [{ rows: this.rows }, ...this.delegates.traces()];
+    const entries = all.flatMap(({ rows }) => [...rows.entries.values()]);
+    for (const [place, entry] of entries.entries()) {
+      if (open) entry.prepare();
+      if (entry.summary) entry.element.open = open;
+      await breath();
+      if (place % A_FRAME === 0) await new Promise(requestAnimationFrame); // those in sight cost
+    }
+  }
+
+  select(row) {
+    this.selected = row;
+    fill(
+      this.parts.panel,
+      panelOf(row, () => this.unselect()),
+    );
+    this.parts.panel.hidden = false;
+    this.overview.about.hidden = true;
+  }
+
+  unselect() {
+    if (!this.selected) return;
+    this.selected = null;
+    this.parts.panel.hidden = true;
+    this.overview.about.hidden = false;
+    const marked = this.parts.trace.querySelector("[aria-current]");
+    marked?.removeAttribute("aria-current");
+    marked?.focus();
+  }
+
+  /** Show a row that was found, where it is and beside the list. */
+  reveal(rows, row) {
+    const { element } = rows.entries.get(row);
+    for (let one = element.parentElement; one; one = one.parentElement?.closest("details"))
+      if (one.tagName === "DETAILS") one.open = true;
+    if (element.tagName === "DETAILS" && !matchMedia("(min-width: 60rem)").matches)
+      element.open = true;
+    element.scrollIntoView({ block: "center" });
+    requestAnimationFrame(() => rows.select(row));
   }
 
   soon() {
@@ -120,13 +246,17 @@ class View {
     this.asked = began;
     try {
       const status = await get(path("turns", this.id), {}, this.signal);
-      const unsettled = await this.unsettledCalls(status);
-      const effects = await this.knownEffects(status);
       if (this.asked !== began) return; // a later question has a later answer
       this.status = status;
+      this.took = performance.now() - began;
+      this.show();
+      const [unsettled, effects] = await Promise.all([
+        this.unsettledCalls(status),
+        this.knownEffects(status),
+      ]);
+      if (this.asked !== began) return;
       this.unsettled = unsettled;
       this.effects = effects;
-      this.took = performance.now() - began;
       this.show();
     } catch (error) {
       if (!this.signal.aborted && !(error.status === 0 && this.status))
@@ -151,16 +281,6 @@ class View {
     return (await get(path("turns", id, "effects"), {}, this.signal)).effects;
   }
 
-  /** Make the content of an element again only when what it shows has changed. */
-  once(element, shown, make) {
-    reconcile(
-      element,
-      [shown],
-      () => "all",
-      () => h("div", null, make()),
-    );
-  }
-
   /** Show a problem: alone, if there is nothing else to show. */
   fail(error, element) {
     if (this.status || error.status !== 404) fill(element, problem(error));
@@ -172,29 +292,40 @@ class View {
     document.title = `${status.task || status.id} · Perdure`;
     fill(parts.trouble);
     const onDone = () => this.refresh();
-    this.once(parts.head, headOf(status), () => heading(status, () => this.status, onDone));
+    once(parts.head, headOf(status), () => heading(status, () => this.status, onDone));
     reconcile(
       parts.waits,
       [...status.waits, ...this.unsettled],
       (one) => one.call?.token ?? `${one.turn_id} ${one.kind} ${one.call?.call_id}`,
       (one) => waitOf(one, () => this.status, onDone),
     );
-    fill(parts.money, h("h2", null, "Spending"), bars(status));
-    parts.tree.hidden = !status.children.length;
-    this.once(parts.tree, status.children, () => [h("h2", null, "Delegates"), tree(status)]);
-    parts.effects.hidden = !this.effects.length;
-    this.once(parts.effects, this.effects, () => [
-      h("h2", null, "Effects"),
-      effectList(this.id, this.effects, onDone),
-    ]);
-    const { spent, doing, since, ...fixed } = status;
-    this.once(parts.facts, fixed, () => [h("h2", null, "Details"), facts(status)]);
-    if (parts.timeline.isConnected) this.timeline.draw(parts.timeline);
+    fill(parts.limits, limits(status));
+    this.overview.show(status, this.effects, onDone);
+    if (!this.trace.task && status.task) this.overview.ask(status.task, "Task", null);
+    this.prices();
+  }
+
+  /** Show the money and the steps of the delegates in their rows. */
+  prices() {
+    const all = [{ trace: this.trace, rows: this.rows }, ...this.delegates.traces()];
+    const visit = (node) => {
+      for (const child of node.children) {
+        for (const { trace, rows } of all) {
+          const row = trace.byKey.get(`child ${child.id}`);
+          if (!row || row.cost === child.spent.usd) continue;
+          row.cost = child.spent.usd;
+          rows.draw(row, false);
+        }
+        visit(child);
+      }
+    };
+    if (this.status && !this.isPast) visit(this.status);
+    for (const { trace, rows } of all) rows.flush(trace);
   }
 }
 
-function atTheEnd() {
-  return window.innerHeight + window.scrollY >= document.body.scrollHeight - 80;
+function skeletonRows() {
+  return Array.from({ length: 6 }, () => h("div.skeleton"));
 }
 
 /** A status without what changes all the time, which the head of the page does not show. */
@@ -213,9 +344,9 @@ function heading(status, latest, onDone) {
     "div",
     null,
     crumbs(status.id),
-    h("div.head", null, h("h1", null, status.task || status.id)),
+    h("div.head", null, h("h1", null, status.task || status.id), buttons(status, latest, onDone)),
     h(
-      "p.muted",
+      "p.muted.facts-line",
       null,
       badge(status.state, status.outcome),
       " ",
@@ -227,6 +358,7 @@ function heading(status, latest, onDone) {
         : status.waits.length
           ? ""
           : ` · ${status.doing}`,
+      status.children.length ? ` · ${plural(status.children.length, "delegate")}` : "",
       ui
         ? [
             " · ",
@@ -234,15 +366,7 @@ function heading(status, latest, onDone) {
           ]
         : null,
     ),
-    status.error
-      ? h(
-          "div.problem",
-          null,
-          h("strong", null, status.error.code),
-          h("p", null, status.error.message),
-        )
-      : null,
-    buttons(status, latest, onDone),
+    status.error ? reason(status.error) : null,
   );
 }
 
@@ -258,6 +382,10 @@ function waitOf(wait, latest, onDone) {
       onDone,
     });
   const pays = ["budget", "iterations"].includes(wait.kind) && wait.turn_id === id && may("budget");
+  const pay = async () => {
+    await topUp(latest());
+    onDone();
+  };
   return h(
     "article.card.decision",
     null,
@@ -266,77 +394,7 @@ function waitOf(wait, latest, onDone) {
     h("p", null, wait.reason),
     wait.until ? h("p.small.muted", null, "Until ", clock(wait.until)) : null,
     pays
-      ? h(
-          "div.buttons",
-          null,
-          h(
-            "button.primary",
-            {
-              type: "button",
-              onclick: async () => {
-                await topUp(latest());
-                onDone();
-              },
-            },
-            "Top up",
-          ),
-        )
+      ? h("div.buttons", null, h("button.primary", { type: "button", onclick: pay }, "Top up"))
       : null,
-  );
-}
-
-/** The delegates, with the money of each. */
-function tree(node) {
-  return h(
-    "ul.tree",
-    null,
-    node.children.map((child) =>
-      h(
-        "li",
-        null,
-        h(
-          "div.line",
-          null,
-          h("span", null, badge(child.state, child.outcome), " ", turnLink(child.id, child.agent)),
-          h("span.amount", null, money(child.spent.usd)),
-        ),
-        h(
-          "p.small.muted",
-          null,
-          child.task,
-          " · ",
-          plural(child.steps, "step"),
-          " · ",
-          duration(seconds(child.spent.time)),
-        ),
-        child.children.length ? tree(child) : null,
-      ),
-    ),
-  );
-}
-
-function facts(status) {
-  const from = status.forked_from;
-  const rows = [
-    ["Started", status.started_at ? ago(status.started_at) : null],
-    ["Ended", status.ended_at ? ago(status.ended_at) : null],
-    ["Outcome unknown", status.unsettled ? plural(status.unsettled, "call") : null],
-    ["Deadline", status.deadline ? clock(status.deadline) : null],
-    ["Goes on from", from ? [turnLink(from.turn_id), `, step ${from.step}`] : null],
-    [
-      "Labels",
-      Object.entries(status.labels).map(([name, value]) => [
-        h("span.label", null, `${name}=${value}`),
-        " ",
-      ]),
-    ],
-    ["Run", h("span.id", null, status.run_id)],
-  ];
-  return h(
-    "dl",
-    null,
-    rows
-      .filter(([, value]) => value && value.length !== 0)
-      .map(([name, value]) => [h("dt", null, name), h("dd", null, value)]),
   );
 }

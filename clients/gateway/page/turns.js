@@ -1,152 +1,178 @@
-// The list of turns: by state, with their cost and age.
+// The list of turns: why they failed, what they cost, and the last day in numbers.
 
 import { get, path, repeat } from "./api.js";
 import { startTurn } from "./actions.js";
 import { may } from "./caller.js";
+import { day } from "./day.js";
 import { fill, h, reconcile } from "./dom.js";
 import { problem } from "./dialogs.js";
-import { ago, duration, money, plural } from "./format.js";
-import { badge, hashOf } from "./parts.js";
+import { admits, asked, filterBar, filtersOf } from "./filters.js";
+import { ago, count, duration, money, plural } from "./format.js";
+import { Turns } from "./listing.js";
+import { badge, hashOf, labels } from "./parts.js";
+import { reasonOf } from "./reasons.js";
 
-const STATES = [
-  ["", "All"],
-  ["running", "Running"],
-  ["waiting", "Waiting"],
-  ["paused", "Paused"],
-  ["ended", "Ended"],
-];
 const EVERY = 4_000;
 const MOST_ASKED = 20;
+const FIRST = 60;
+const MORE = 40;
+const PAUSE = 120;
 
-/** What the person has chosen; it stays while the page is open. */
-const chosen = { state: "", agent: "", delegates: false, limit: 50 };
+export function turns(main, signal, _, query) {
+  return new List(main, signal, filtersOf(query));
+}
 
-export function turns(main, signal) {
-  const trouble = h("div");
-  const list = h("ul.rows", { "aria-label": "Turns" });
-  const below = h("p.muted.small");
-  const agents = h("datalist", { id: "agents" });
-  const live = new Map();
-  const refresh = async () => {
+class List {
+  constructor(main, signal, filters) {
+    this.signal = signal;
+    this.filters = filters;
+    this.live = new Map();
+    this.room = FIRST;
+    this.shown = [];
+    this.trouble = h("div");
+    this.day = h("section.card.day", { "aria-label": "The last day", hidden: true });
+    this.list = h("ul.rows", { "aria-label": "Turns" });
+    this.below = h("p.muted.small");
+    this.agents = h("datalist", { id: "agents" });
+    this.bar = filterBar(filters, () => this.change());
+    const start = h("button.primary", { type: "button" }, "Start a turn");
+    start.addEventListener("click", () => startTurn(namesOf(this.agents)));
+    fill(
+      main,
+      h("div.head", null, h("h1", null, "Turns"), may("start") ? start : null),
+      this.bar.element,
+      this.agents,
+      this.trouble,
+      this.day,
+      h("div", null, skeletons()),
+      this.list,
+      this.below,
+    );
+    this.skeleton = main.querySelector(".skeleton").parentElement;
+    this.sentinel();
+    this.ask();
+    repeat(EVERY, signal, async () => {
+      await this.refresh();
+      await this.cost();
+    });
+  }
+
+  find() {
+    this.bar.focus();
+  }
+
+  /** Begin anew with the filters of the gateway. */
+  ask() {
+    this.key = JSON.stringify(asked(this.filters));
+    this.reading?.abort();
+    this.reading = new AbortController();
+    this.turns = new Turns(
+      asked(this.filters),
+      AbortSignal.any([this.signal, this.reading.signal]),
+    );
+  }
+
+  /** Show others, once somebody has stopped typing. */
+  change() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.room = FIRST;
+      if (this.key === JSON.stringify(asked(this.filters))) {
+        this.show();
+        return;
+      }
+      this.ask();
+      this.refresh();
+    }, PAUSE);
+  }
+
+  async refresh() {
+    const { turns } = this;
+    const isFirst = turns.entries.size === 0;
     try {
-      const { state, agent, limit } = chosen;
-      const found = (await get("v1/turns", { state, agent, limit }, signal)).turns;
-      const shown = found.filter((one) => chosen.delegates || !one.parent || chosen.agent);
-      fill(trouble);
-      suggest(agents, found);
-      const entries = shown.map((one) => ({
-        ...one,
-        live: one.outcome ? null : (live.get(one.id) ?? null),
-      }));
-      reconcile(list, entries, (one) => one.id, row);
-      fill(
-        below,
-        shown.length ? countOf(shown, found, limit) : "No turns. Start one, or show other states.",
-        found.length === limit && limit < 200 ? [" ", more] : null,
-      );
+      await turns.refresh();
+      if (turns !== this.turns) return;
+      fill(this.trouble);
+      this.show();
+      if (isFirst) await turns.day(() => turns === this.turns && this.show());
     } catch (error) {
-      if (!signal.aborted) fill(trouble, problem(error));
+      if (!turns.signal.aborted) fill(this.trouble, problem(error));
     }
-  };
-  const cost = async () => {
-    const open = [...list.children]
-      .map((one) => JSON.parse(one.state))
-      .filter((one) => !one.outcome);
+  }
+
+  /** Show more rows as soon as the end of the list is near. */
+  sentinel() {
+    const seen = new IntersectionObserver(async ([one]) => {
+      if (!one.isIntersecting || this.signal.aborted) return;
+      if (this.room < this.shown.length) this.room += MORE;
+      else if (this.turns.isWhole || !this.turns.entries.size) return;
+      else {
+        await this.turns.more().catch(() => {});
+        this.choose();
+      }
+      this.showRows();
+      seen.unobserve(this.below);
+      seen.observe(this.below);
+    });
+    seen.observe(this.below);
+    this.signal.addEventListener("abort", () => seen.disconnect());
+  }
+
+  show() {
+    this.skeleton.remove();
+    this.choose();
+    suggest(this.agents, this.turns.ordered);
+    day(this.day, this.shown, this.turns.isWhole, (reason) => this.bar.set({ reason }));
+    this.showRows();
+  }
+
+  choose() {
+    this.shown = this.turns.ordered.filter((one) => admits(one, this.filters));
+  }
+
+  showRows() {
+    const entries = this.shown.slice(0, this.room).map((one) => {
+      const live = one.outcome ? null : this.live.get(one.id);
+      return live ? { ...one, live } : one;
+    });
+    reconcile(this.list, entries, (one) => one.id, row);
+    fill(this.below, this.countOf(this.shown, entries));
+  }
+
+  countOf(shown, entries) {
+    const { turns, filters } = this;
+    const id =
+      /^\S+$/.test(filters.q) && !shown.some((one) => one.id === filters.q) ? filters.q : "";
+    const byId = id ? [" ", h("a", { href: hashOf("turns", id) }, `Open the turn ${id}`)] : null;
+    if (!shown.length) return ["No turns. Start one, or show others.", byId];
+    const left = turns.ordered.length - shown.length;
+    return [
+      entries.length < shown.length ? `${count(entries.length)} of ` : "",
+      plural(shown.length, "turn"),
+      left ? `, ${count(left)} left out` : "",
+      turns.isWhole ? "" : "; there are earlier ones",
+      byId,
+    ];
+  }
+
+  /** Ask what the first turns that run have cost. */
+  async cost() {
+    const open = [...this.list.children].map((one) => one.item).filter((one) => !one.outcome);
     for (const one of open.slice(0, MOST_ASKED)) {
-      if (signal.aborted) return;
+      if (this.signal.aborted) return;
       try {
-        const { spent, steps, doing } = await get(path("turns", one.id), {}, signal);
-        live.set(one.id, { usd: spent.usd, steps, doing });
+        const { spent, steps, doing } = await get(path("turns", one.id), {}, this.signal);
+        this.live.set(one.id, { usd: spent.usd, steps, doing });
       } catch {
-        live.delete(one.id);
+        this.live.delete(one.id);
       }
     }
-  };
-  const more = h(
-    "button.link",
-    {
-      type: "button",
-      onclick: () => {
-        chosen.limit = 200;
-        refresh();
-      },
-    },
-    "Show more",
-  );
-  fill(
-    main,
-    h(
-      "div.head",
-      null,
-      h("h1", null, "Turns"),
-      may("start")
-        ? h(
-            "button.primary",
-            { type: "button", onclick: () => startTurn(namesOf(agents)) },
-            "Start a turn",
-          )
-        : null,
-    ),
-    filters(refresh),
-    agents,
-    trouble,
-    list,
-    below,
-  );
-  repeat(EVERY, signal, async () => {
-    await refresh();
-    await cost();
-    if (!signal.aborted && live.size) await refresh();
-  });
+    if (!this.signal.aborted && this.live.size) this.showRows();
+  }
 }
 
-function filters(refresh) {
-  const buttons = STATES.map(([state, label]) => {
-    const button = h(
-      "button.chip",
-      { type: "button", "aria-pressed": String(chosen.state === state) },
-      label,
-    );
-    button.addEventListener("click", () => {
-      chosen.state = state;
-      for (const one of buttons) one.setAttribute("aria-pressed", String(one === button));
-      refresh();
-    });
-    return button;
-  });
-  const agent = h("input", {
-    type: "search",
-    list: "agents",
-    placeholder: "Any agent",
-    "aria-label": "Agent",
-    autocomplete: "off",
-  });
-  agent.value = chosen.agent;
-  agent.addEventListener("change", () => {
-    chosen.agent = agent.value.trim();
-    refresh();
-  });
-  const delegates = h("input", { type: "checkbox", checked: chosen.delegates });
-  delegates.addEventListener("change", () => {
-    chosen.delegates = delegates.checked;
-    refresh();
-  });
-  return h(
-    "div.filters",
-    { role: "group", "aria-label": "Filters" },
-    h("div.chips", null, buttons),
-    agent,
-    h("label.check", null, delegates, " Delegates too"),
-  );
-}
-
-function countOf(shown, found, limit) {
-  const left = found.length - shown.length;
-  return (
-    plural(shown.length, "turn") +
-    (left ? `, and ${plural(left, "delegate")}` : "") +
-    (found.length === limit ? `; the list ends after ${limit}` : "")
-  );
+function skeletons() {
+  return Array.from({ length: 8 }, () => h("div.skeleton"));
 }
 
 function row(entry) {
@@ -155,42 +181,40 @@ function row(entry) {
   const took = entry.ended_at
     ? ` · took ${duration((new Date(entry.ended_at) - new Date(entry.started_at)) / 1000)}`
     : "";
-  const known = entry.outcome || entry.live;
+  const isKnown = entry.outcome || entry.live;
   return h(
-    "li",
+    "li.row",
     null,
     h(
-      "a.row",
-      { href: hashOf("turns", entry.id) },
-      h(
-        "span.first",
-        null,
-        badge(entry.state, entry.outcome),
-        h("span.task", null, entry.task || entry.id),
-      ),
-      h(
-        "span.numbers",
-        null,
-        h("span.amount", null, known ? money(cost) : "…"),
-        h("span.muted", null, ago(entry.started_at)),
-      ),
-      h(
-        "span.second.muted",
-        null,
-        entry.agent,
-        entry.last_agent && entry.last_agent !== entry.agent ? ` → ${entry.last_agent}` : "",
-        " · ",
-        h("span.id", null, entry.id),
-        steps === null || steps === undefined ? "" : ` · ${plural(steps, "step")}`,
-        took,
-        entry.waits_for ? ` · waits for ${entry.waits_for}` : "",
-        entry.unsettled ? ` · ${plural(entry.unsettled, "call")} of unknown outcome` : "",
-        entry.parent ? " · delegate" : "",
-        Object.entries(entry.labels).map(([name, value]) => [
-          " ",
-          h("span.label", null, `${name}=${value}`),
-        ]),
-      ),
+      "span.first",
+      null,
+      badge(entry.state, entry.outcome),
+      h("a.task", { href: hashOf("turns", entry.id) }, entry.task || entry.id),
+    ),
+    h(
+      "span.numbers",
+      null,
+      h("span.amount", null, isKnown ? money(cost) : "…"),
+      h("span.muted", null, ago(entry.ended_at ?? entry.started_at)),
+    ),
+    h(
+      "span.second.muted",
+      null,
+      entry.error
+        ? [h("span.bad", { title: entry.error.message }, reasonOf(entry.error.code)), " · "]
+        : null,
+      entry.agent,
+      entry.last_agent && entry.last_agent !== entry.agent ? ` → ${entry.last_agent}` : "",
+      " · ",
+      h("span.id", null, entry.id),
+      steps === null || steps === undefined ? "" : ` · ${plural(steps, "step")}`,
+      took,
+      entry.waits_for ? ` · waits for ${entry.waits_for}` : "",
+      entry.live?.doing && !entry.waits_for ? ` · ${entry.live.doing}` : "",
+      entry.unsettled ? ` · ${plural(entry.unsettled, "call")} of unknown outcome` : "",
+      entry.parent ? " · delegate" : "",
+      " ",
+      labels(entry.labels),
     ),
   );
 }

@@ -91,6 +91,8 @@ PUBLIC: dict[str, dict[str, Any]] = {
         "text": STRING,
         "stop": STRING,
         "usage": {"type": "object"},
+        "cost": {**or_null(STRING), "description": "in US dollars; null if the price is unknown"},
+        "model": STRING,
         "calls": {"type": "array", "items": CALL},
     },
     "call_failed": {**FAILURE, "lost": FLAG},
@@ -114,10 +116,16 @@ PUBLIC: dict[str, dict[str, Any]] = {
     "child_scheduled": {
         "child": {"type": "object", "properties": {"turn": STRING, "agent": STRING}},
         "task": STRING,
+        "child_number": COUNT,
     },
-    "child_ended": {"outcome": or_null(STRING), "result": STRING, "message": STRING},
+    "child_ended": {
+        "child_number": COUNT,
+        "outcome": or_null(STRING),
+        "result": STRING,
+        "message": STRING,
+    },
     "child_read": {},
-    "child_told": {"waits_for": or_null(STRING), "message": STRING},
+    "child_told": {"child_number": COUNT, "waits_for": or_null(STRING), "message": STRING},
     "decided": {
         "approve": FLAG,
         "settlement": STRING,

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from axe_playwright_python.async_playwright import Axe
 
-from perdure import Agent, Budget, Context, Price, RequestOptions, UserMessage, tool
+from perdure import Agent, Budget, Context, RequestOptions, UserMessage, tool
 from perdure.clients import AgentClient
-from perdure.clients.gateway import Auth, one_token
+from perdure.clients.gateway import one_token
 from perdure.events import Decided, TurnStarted
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
@@ -27,15 +26,24 @@ from perdure.worker import AgentWorker
 
 from ...conftest import Runtime
 from ...support.banking import Bank, payer, pays, refunder
-from ...support.browser import PHONE, WIDTHS, Watched, launched, opened
+from ...support.browser import PHONE, WIDTHS, Watched, opened
+from ...support.gateway.pages import (
+    CARD,
+    TOKEN,
+    confirm,
+    has,
+    page_of,
+    press,
+    priced,
+    problems,
+    show,
+)
 from ...support.gateway.served import by_name, served
 from ...support.jobs import Service, deployer
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
-LONG = 30_000
-TOKEN = "0123456789abcdef" * 2
 PAID: list[int] = []
 HOSTILE = (
     "<script>alert(1)</script><img src='http://evil.example/x.png' onerror='alert(2)'>"
@@ -62,49 +70,6 @@ EDITOR = Agent(name="editor", model="main", delegates=["desk"])
 SPENDER = Agent(
     name="spender", model="main", tools=[look_up], max_iterations=1, on_exhausted="pause"
 )
-CARD = "article.decision"
-
-
-@pytest.fixture(scope="session")
-async def chromium() -> AsyncIterator[Browser]:
-    """One browser for the session."""
-    async with launched() as browser:
-        yield browser
-
-
-def priced(*agents: Agent) -> AgentWorker:
-    """Agents whose model costs 3 and 15 dollars for a million tokens."""
-    return AgentWorker(
-        list(agents),
-        models={"main": "scripted:main"},
-        prices={"scripted:*": Price(input=3, output=15)},
-    )
-
-
-@contextlib.asynccontextmanager
-async def page_of(
-    runtime: Runtime,
-    chromium: Browser,
-    model: Any,
-    *agents: Agent,
-    auth: Auth | None = None,
-    options: dict[str, Any] | None = None,
-) -> AsyncIterator[tuple[AgentClient, str, Watched]]:
-    """A client, the address of a gateway, and its page, which has said nothing at the end."""
-    worker = priced(*(agents or (DESK,)))
-    async with (
-        runtime(worker, model=model) as client,
-        served(client, auth or one_token(TOKEN), temporal_ui="http://127.0.0.1:8233") as http,
-    ):
-        base = str(http.base_url).rstrip("/")
-        address = f"{base}/ui/" if auth else f"{base}/ui/#token={TOKEN}"
-        async with opened(chromium, address, wait_until="load", **(options or {})) as watched:
-            watched.page.set_default_timeout(LONG)
-            watched.page.on(
-                "dialog", lambda dialog: watched.said.append(f"dialog: {dialog.message}")
-            )
-            yield client, base, watched
-            assert watched.elsewhere(base) == []
 
 
 def refunds(*answers: str, euros: int = 40) -> ScriptedModel:
@@ -115,37 +80,11 @@ def refunds(*answers: str, euros: int = 40) -> ScriptedModel:
     )
 
 
-async def show(page: Page, kind: str, id: str) -> None:
-    """Open a view by its address."""
-    await page.evaluate(f"location.hash = '#/{kind}/{id}'")
-
-
-async def press(page: Page, name: str) -> None:
-    """Press a button of the view."""
-    await page.get_by_role("button", name=name, exact=True).click()
-
-
-async def confirm(page: Page, name: str, **values: str) -> str:
-    """Fill in the fields of the open dialog, press its button, and return what it said."""
-    dialog = page.get_by_role("dialog")
-    for field, value in values.items():
-        await dialog.locator(f"[name={field}]").fill(value)
-    said = await dialog.inner_text()
-    await dialog.get_by_role("button", name=name, exact=True).click()
-    await dialog.wait_for(state="detached")
-    return said
-
-
-async def has(page: Page, text: str) -> None:
-    """Wait until the view has a text."""
-    await page.locator("main").get_by_text(text).first.wait_for()
-
-
 @pytest.mark.accepts("H60", "H62")
 @pytest.mark.slow
 async def test_turn_is_followed_and_approved_by_clicks(runtime: Runtime, chromium: Browser) -> None:
     """From the list to the answer, with the text as it comes; nothing is asked of another host."""
-    async with page_of(runtime, chromium, refunds("It is paid.")) as (client, _, watched):
+    async with page_of(runtime, chromium, refunds("It is paid."), DESK) as (client, _, watched):
         turn = await client.start(
             "desk", "Lost.\nIn the post.", id="page-1", budget=Budget(usd="1"), live=True
         )
@@ -318,7 +257,7 @@ async def test_turn_is_steered_topped_up_cancelled_forked_and_resumed_by_clicks(
 ) -> None:
     """Each says before what it costs, and the new turns are shown."""
     model = ByTask({"one": refunds("No refund.", "And more."), "two": refunds("Now it works.")})
-    async with page_of(runtime, chromium, model) as (client, _, watched):
+    async with page_of(runtime, chromium, model, DESK) as (client, _, watched):
         page = watched.page
         turn = await client.start("desk", "one", id="page-2", budget=Budget(usd="1"))
         await show(page, "turns", turn.id)
@@ -378,7 +317,7 @@ async def test_turn_is_started_with_labels_context_and_options_by_clicks(
     runtime: Runtime, chromium: Browser
 ) -> None:
     """They are folded; a label that is none is refused in the dialog, which keeps the values."""
-    async with page_of(runtime, chromium, refunds("Paid.")) as (client, _, watched):
+    async with page_of(runtime, chromium, refunds("Paid."), DESK) as (client, _, watched):
         page = watched.page
         await press(page, "Start a turn")
         dialog = page.get_by_role("dialog")
@@ -432,7 +371,11 @@ async def test_arguments_are_edited_and_sent_as_they_were_written(
     """A number that JavaScript would round keeps its digits; what is not JSON is refused."""
     euros = 2**60 + 1
     PAID.clear()
-    async with page_of(runtime, chromium, refunds("Done.", euros=euros)) as (client, _, watched):
+    async with page_of(runtime, chromium, refunds("Done.", euros=euros), DESK) as (
+        client,
+        _,
+        watched,
+    ):
         page = watched.page
         turn = await client.start("desk", "Lost.", id="page-4")
         await page.get_by_role("link", name="Inbox").click()
@@ -491,7 +434,7 @@ async def test_texts_of_models_and_tools_stay_text_and_fit(
         calls(call("refund", euros=1), text=LINE),
         says(HOSTILE + LINE),
     )
-    async with page_of(runtime, chromium, model, options={"viewport": PHONE}) as (
+    async with page_of(runtime, chromium, model, DESK, options={"viewport": PHONE}) as (
         client,
         base,
         watched,
@@ -508,8 +451,8 @@ async def test_texts_of_models_and_tools_stay_text_and_fit(
         widths.append(await page.evaluate(WIDTHS))
         await page.goto(f"{base}/ui/#/turns/page-%3Cb%3E5")
         await page.locator(CARD).get_by_role("button", name="Approve").click()
-        await page.locator("article.assistant", has_text="\\u001b[31mred").nth(1).wait_for()
-        for summary in await page.locator("details.tool > summary, .tool summary").all():
+        await page.locator("article.assistant", has_text="\\u001b[31mred").wait_for()
+        for summary in await page.locator("details.entry > summary").all():
             await summary.click()
         await page.get_by_role("button", name="more characters").first.click()
         widths.append(await page.evaluate(WIDTHS))
@@ -537,7 +480,7 @@ async def test_token_is_asked_for_once_and_stays_in_the_tab(
     """A wrong one is asked for again; a caller who may only read gets no buttons; no address has
     it.
     """
-    async with page_of(runtime, chromium, refunds(), auth=by_name) as (client, _, watched):
+    async with page_of(runtime, chromium, refunds(), DESK, auth=by_name) as (client, _, watched):
         page = watched.page
         turn = await client.start("desk", "Lost.", id="@acme/page-6")
         field = page.get_by_label("Token")
@@ -570,7 +513,7 @@ async def test_token_of_the_printed_address_is_taken_out_of_it(
     """Also where the page is open already. Nothing is asked with it in an address, and a link with
     the token of a tenant is not followed into its turns.
     """
-    async with page_of(runtime, chromium, refunds()) as (_, _, watched):
+    async with page_of(runtime, chromium, refunds(), DESK) as (_, _, watched):
         page = watched.page
         await page.locator("#who", has_text="operator").wait_for()
         first = page.url
@@ -580,7 +523,7 @@ async def test_token_of_the_printed_address_is_taken_out_of_it(
         await page.get_by_role("heading", name="Turns").wait_for()
         last, stored = page.url, await page.evaluate("({...sessionStorage})")
         asked = [url for url in watched.asked if TOKEN in url.partition("#")[0]]
-    async with page_of(runtime, chromium, refunds(), auth=by_name) as (_, base, watched):
+    async with page_of(runtime, chromium, refunds(), DESK, auth=by_name) as (_, base, watched):
         await watched.page.goto(f"{base}/ui/#token=anna")
         await watched.page.get_by_label("Token").wait_for()
         left, address = await watched.page.evaluate("({...sessionStorage})"), watched.page.url
@@ -628,7 +571,7 @@ async def furnished(
         await (await session.say("Hello.")).result()
         await turns[1].result()
         for turn in (turns[0], *turns[2:]):
-            await turn.wait(LONG / 1000)
+            await turn.wait(30)
         try:
             yield client, base, watched
         finally:
@@ -686,24 +629,11 @@ async def test_views_are_accessible_and_fit_a_phone(
         assert watched.said == []
 
 
-async def problems(page: Page) -> list[str]:
-    """What axe finds serious, and whether the view is wider than the phone."""
-    results = await Axe().run(page)
-    found = [
-        f"{one['id']}: {node['html'][:200]}"
-        for one in results.response["violations"]
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
-    width, room = await page.evaluate(WIDTHS)
-    return found + ([f"{width} pixels wide"] if width > room else [])
-
-
 @pytest.mark.slow
 @pytest.mark.accepts("H66")
 async def test_call_is_approved_by_keyboard_alone(runtime: Runtime, chromium: Browser) -> None:
     """Tab reaches everything with a focus that is seen, and Enter acts."""
-    async with page_of(runtime, chromium, refunds("It is paid.")) as (client, _, watched):
+    async with page_of(runtime, chromium, refunds("It is paid."), DESK) as (client, _, watched):
         page = watched.page
         turn = await client.start("desk", "By keys.", id="page-7")
         await page.get_by_role("link", name="By keys.").wait_for()
@@ -743,12 +673,13 @@ async def test_session_is_a_chat_and_a_tree_shows_its_money(
         await own.nth(1).wait_for()
         calls_ = await own.count()
         await page.goto(f"{base}/ui/#/turns/seen/delegates")
-        tree = page.get_by_role("region", name="Delegates")
-        await tree.get_by_role("link", name="desk").wait_for()
-        delegates = await tree.inner_text()
-        await page.get_by_text("Timeline").click()
-        await page.locator(".timeline li").nth(1).wait_for()
-        timeline = await page.locator(".timeline").inner_text()
+        child = page.locator(".is-child > summary")
+        await child.get_by_text("waits for approval").wait_for()
+        await child.get_by_text("$").wait_for()
+        delegate = await child.inner_text()
+        await page.get_by_role("group", name="Trace of desk").get_by_text("I would like").wait_for()
+        trace = await page.get_by_role("group", name="Trace", exact=True).inner_text()
+        bars = await page.locator(".is-child .track .span:visible").count()
         await page.goto(f"{base}/ui/#/sessions/seen-session")
         await has(page, "Good morning.")
         await page.get_by_role("textbox", name="Message").fill("Again.")
@@ -760,9 +691,9 @@ async def test_session_is_a_chat_and_a_tree_shows_its_money(
         await has(page, "At last.")
 
         assert calls_ == 2
-        assert "waiting" in delegates
-        assert "$" in delegates
-        assert "delegate_to_agent: desk" in timeline
+        assert delegate.startswith("↳desk delegated")
+        assert "delegate_to_agent" in trace
+        assert bars >= 3  # of the delegate, and of its calls inside
         assert watched.said == []
 
 
@@ -803,7 +734,7 @@ async def test_queue_and_budget_of_a_session_are_changed_by_clicks(
 ) -> None:
     """Messages wait while a turn runs, are taken out, and are read after an interruption."""
     model = ScriptedModel(calls(call("refund", euros=40)), says("Read."))
-    async with page_of(runtime, chromium, model) as (client, base, watched):
+    async with page_of(runtime, chromium, model, DESK) as (client, base, watched):
         page = watched.page
         await page.goto(f"{base}/ui/#/sessions")
         await press(page, "Begin a session")
@@ -856,7 +787,7 @@ async def test_stream_goes_on_when_the_gateway_is_back(runtime: Runtime, chromiu
                 await page.locator(CARD).get_by_role("button", name="Approve").click()
                 await has(page, "It is paid.")
                 tasks = await page.locator("article.user").count()
-                answers = await page.get_by_text("It is paid.").count()
+                answers = await page.locator("article.assistant", has_text="It is paid.").count()
                 await press(page, "Fork")
                 dialog = page.get_by_role("dialog")
                 await dialog.locator("[name=usd]").fill("much")
@@ -879,14 +810,14 @@ async def test_stream_goes_on_when_the_gateway_is_back(runtime: Runtime, chromiu
 async def test_text_is_shown_while_it_is_generated(runtime: Runtime, chromium: Browser) -> None:
     """Before the answer is recorded, and once when it is."""
     model = ScriptedModel(slowly("one two three", pause=timedelta(seconds=1)))
-    async with page_of(runtime, chromium, model) as (client, _, watched):
+    async with page_of(runtime, chromium, model, DESK) as (client, _, watched):
         page = watched.page
         turn = await client.start("desk", "Count.", id="page-9", live=True)
         await show(page, "turns", turn.id)
         await page.locator("article.draft", has_text="one").wait_for()
         before = (await turn.status()).outcome
         await page.locator("article.assistant:not(.draft)", has_text="one two three").wait_for()
-        texts = await page.get_by_text("one two three").count()
+        texts = await page.locator("article.assistant", has_text="one two three").count()
         await turn.result()
 
         assert before is None
@@ -900,7 +831,7 @@ async def test_hidden_page_has_no_stream_and_goes_on_when_it_is_seen(
     runtime: Runtime, chromium: Browser
 ) -> None:
     """Browsers open six connections to a host, so tabs that are not seen must not hold them."""
-    async with page_of(runtime, chromium, refunds("It is paid.")) as (client, _, watched):
+    async with page_of(runtime, chromium, refunds("It is paid."), DESK) as (client, _, watched):
         page = watched.page
         turn = await client.start("desk", "Lost.", id="page-10")
         await show(page, "turns", turn.id)
@@ -914,7 +845,7 @@ async def test_hidden_page_has_no_stream_and_goes_on_when_it_is_seen(
         await be_hidden(page, "false")
         await has(page, "It is paid.")
         tasks = await page.locator("article.user").count()
-        answers = await page.get_by_text("It is paid.").count()
+        answers = await page.locator("article.assistant", has_text="It is paid.").count()
 
         assert (before, tasks, answers) == (0, 1, 1)
         assert watched.said == []
@@ -936,7 +867,7 @@ async def test_turn_whose_id_a_browser_would_resolve_is_not_acted_on(
     """The page asks nothing, so the turn with the resolved id is neither shown nor denied."""
     models = ByTask({"mine": refunds("Paid."), "theirs": refunds("Refused.")})
     unsafe = "@evil/../@acme/payroll"
-    async with page_of(runtime, chromium, models) as (client, _, watched):
+    async with page_of(runtime, chromium, models, DESK) as (client, _, watched):
         theirs = await client.start("desk", "theirs", id="@acme/payroll")
         request = TurnRequest(agent="desk", task=Task(content="mine"))
         raw = await client.temporal.start_workflow(

@@ -1,7 +1,8 @@
 """How late is the text of a model, over each way? `make -C benchmarks text`.
 
 Two workers generate the text of so many turns at once, by default 100, twenty pieces a second each
-for ten seconds. Every piece is the time at which the provider gave it. A third of the turns is
+for half a minute. Every piece is the time at which the provider gave it, and the first one comes
+after 0.2 s, as those of real providers do at the earliest. A third of the turns is
 followed over each way: over two gateways, and in this process. The text comes first from the
 workers themselves, and then by heartbeats, which is the way where workers cannot be reached.
 """
@@ -26,9 +27,9 @@ from perdure.clients import AgentClient, Turn
 from perdure.worker.dev.server import DevServer
 
 MODULE, QUEUE = "benchmarks.with_text", "streams"
-TURNS, PIECES, EVERY_S = 100, 200, 0.05
-START_S = 5.0
-"""The turns begin within this time."""
+TURNS, PIECES, EVERY_S = 100, 600, 0.05
+START_S = 20.0
+"""The turns begin within this time, and each generates text for 30 s."""
 GOAL_MS = 100
 _TIME = re.compile(rb"t(\d{19}) ")
 

@@ -16,6 +16,8 @@ from perdure.values.messages import UserMessage
 from perdure.worker import AgentWorker
 from perdure.workflows import AgentTurn
 
+FIRST_S = 0.2
+
 
 class TimeModel:
     """Says the time in nanoseconds at intervals. The task is the number of pieces, and theirs."""
@@ -28,6 +30,7 @@ class TimeModel:
         assert isinstance(opening, UserMessage)
         count, every_s = opening.text.split()
         pieces = []
+        await asyncio.sleep(FIRST_S)
         for _ in range(int(count)):
             await asyncio.sleep(float(every_s))
             pieces.append(f"t{time.time_ns()} ")

@@ -106,9 +106,9 @@ class TaskServer(Extension):
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    def box(self, **options: Any) -> Declared:
+    def box(self, name: str = "works", **options: Any) -> Declared:
         """The toolbox of an agent."""
-        return Declared.http("works", f"http://127.0.0.1:{self.port}/mcp", **options)
+        return Declared.http(name, f"http://127.0.0.1:{self.port}/mcp", **options)
 
     def methods(self) -> Sequence[MethodBinding]:
         """The requests about tasks."""

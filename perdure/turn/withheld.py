@@ -22,6 +22,15 @@ OBJECTION = f"{output_type.OBJECTION}. The reason is withheld with the answer."
 """The text in the place of an objection to such an answer, which may quote it."""
 
 
+def may_stream(state: TurnState) -> bool:
+    """Return whether the text of a turn may be shown while it is generated.
+
+    An answer that has a type, or is checked, is shown when it has passed.
+    """
+    agent = state.agent
+    return agent is not None and not agent.answer_checks and state.output_schema(agent) is None
+
+
 def shown(state: TurnState) -> TurnState:
     """Return the state of a turn as its transcript is shown outside of the turn."""
     return without_answers(state, has_passed=state.is_checked)

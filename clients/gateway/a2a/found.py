@@ -31,6 +31,7 @@ from perdure.clients.sessions.handle import Session
 from perdure.clients.turns.changes import Change
 from perdure.clients.turns.handle import Turn
 from perdure.session.facts import TurnBegan
+from perdure.turn import withheld
 from perdure.turn.facts import Decided, Said
 from perdure.turn.state import TurnState
 
@@ -275,6 +276,5 @@ class Drafts:
 
 
 def _streams(state: TurnState) -> bool:
-    """Whether text is shown while it is generated: not if the answer is checked afterwards."""
     is_live = state.request is not None and state.request.live
-    return is_live and state.agent is not None and not state.agent.answer_checks
+    return is_live and withheld.may_stream(state)

@@ -39,7 +39,7 @@ from perdure.clients.gateway.responses.values import (
 from perdure.clients.reading import events as turn_events
 from perdure.clients.reading.live_text import Piece, TextBegins, TextVoid
 from perdure.clients.turns.status import pending
-from perdure.turn import client_calls, ending
+from perdure.turn import client_calls, ending, withheld
 from perdure.turn.at_once import is_of_client
 from perdure.turn.facts import Decided, ModelAnswered, Scheduled, TurnEnded, WaitBegan
 from perdure.turn.keys import ModelKey
@@ -246,7 +246,7 @@ class Composer:
         if not self._is_shown:
             return ()
         match piece:
-            case TextBegins(step, attempt) if self._may_stream:
+            case TextBegins(step, attempt) if withheld.may_stream(self.state):
                 begun = self._begun(ModelKey(step, attempt))
                 return tuple(self._numbered(kind, fields) for kind, fields in begun)
             case TextVoid() if self._open_text is not None:
@@ -273,16 +273,6 @@ class Composer:
         error: dict[str, JsonValue] = {"code": VOID, "message": _IS_VOID, "param": None}
         typed = {**error, "type": "server_error"}
         return number, {**error, "type": "error", "sequence_number": number, "error": typed}
-
-    @property
-    def _may_stream(self) -> bool:
-        """Whether text may be told before its answer is recorded."""
-        agent = self.state.agent
-        return (
-            agent is not None
-            and not agent.answer_checks
-            and self.state.output_schema(agent) is None
-        )
 
     def _see(self, event: turn_events.Event) -> NamedEvents:
         is_first, was_queued = self._began is _START, self.state.agent is None

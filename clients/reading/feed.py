@@ -170,7 +170,8 @@ class Feed:
             pump, self._pump = self._pump, None
             pump.cancel()
             await asyncio.wait({pump})
-            await self.ear.close()
+            if self._watchers == 0:  # none has come meanwhile
+                await self.ear.close()
 
     def _ends_after(self, seen: int, after: Cursor | None) -> bool:
         """Return whether no event follows the first `seen` ones.

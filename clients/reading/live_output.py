@@ -85,12 +85,12 @@ class Ear:
 
     async def close(self) -> None:
         """Close the line, when nobody listens any more."""
-        if self._look is not None:  # it may be about to open one
-            self._look.cancel()
-            await asyncio.wait({self._look})
-            self._look = None
-        if self._line is not None:
-            line, self._line = self._line, None
+        look, self._look = self._look, None
+        if look is not None:  # it may be about to open one
+            look.cancel()
+            await asyncio.wait({look})
+        line, self._line = self._line, None
+        if line is not None:
             await line.close()
 
     async def _last_look(self, within_s: float) -> tuple[Heard | HeartbeatDetails, ...]:
@@ -130,11 +130,11 @@ class Ear:
 
     async def _keep_line(self, key: ModelKey, source: TextSource) -> None:
         """Open a line to the worker, unless it is open, or was tried a moment ago."""
-        now = asyncio.get_running_loop().time()
+        now, line = asyncio.get_running_loop().time(), self._line
         was_tried = now - self._opened_at < _LINE_PAUSE_S
-        if self._line is not None and self._line.key == key:
-            if was_tried or self._line.is_open:
-                return
-            await self._line.close()
+        if line is not None and line.key == key and (line.is_open or was_tried):
+            return
+        if line is not None:
+            await line.close()
         self._opened_at = now
         self._line = TextLine(key, source, self._converter, self._tell)

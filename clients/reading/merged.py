@@ -35,6 +35,12 @@ class Merged(Generic[V]):
         if other is not None:
             await asyncio.wait({other})
 
+    def drop(self, name: str) -> None:
+        """Yield nothing more of an iterator that was added, if there is one of this name."""
+        other = self._others.get(name)
+        if other is not None:
+            other.cancel()
+
     async def items(self, first: AsyncGenerator[V, None]) -> AsyncGenerator[V, None]:
         """Yield the items of the first iterator, and of those that are added to it.
 
@@ -42,17 +48,17 @@ class Merged(Generic[V]):
             Exception: What the first one raises.
         """
         pumping = asyncio.create_task(self._pump(first))
+        coming = asyncio.create_task(self._items.get())
         try:
             while True:
-                coming = asyncio.ensure_future(self._items.get())
                 await asyncio.wait({coming, pumping}, return_when=asyncio.FIRST_COMPLETED)
                 if not coming.done():
-                    coming.cancel()
                     pumping.result()
                     return
                 yield coming.result()
+                coming = asyncio.create_task(self._items.get())
         finally:
-            tasks = {pumping, *self._others.values()}
+            tasks = {coming, pumping, *self._others.values()}
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)

@@ -143,6 +143,8 @@ class _Below:
         match event.fact:
             case ChildScheduled() as child:
                 self._follow(child)
+            case ChildEnded(key=key, began=False):
+                self._merged.drop(str(key))
             case ChildEnded(key=key):
                 await self._merged.over(str(key))
 

@@ -230,9 +230,11 @@ def check(
             f"no approval is pending for the call {decision.call_id!r}: it was answered already, or"
             " never asked"
         )
-    if known.digest != decision.digest and earlier and earlier.digest == decision.digest:
-        raise errors.ApprovalConflictError(already(earlier))
-    if known.digest != decision.digest:
+    is_other = known.digest != decision.digest
+    asks = known.is_question or decision.kind == "question"
+    if is_other and asks and earlier is not None and earlier.digest == decision.digest:
+        raise errors.ApprovalConflictError(already(earlier))  # and something else is asked since
+    if is_other:
         raise errors.ApprovalConflictError(
             f"the approval names the arguments {decision.digest!r}, but the call"
             f" {decision.call_id!r} of {known.tool} has {known.digest!r}"

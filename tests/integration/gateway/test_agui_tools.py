@@ -55,22 +55,24 @@ async def test_user_interface_runs_its_tools(runtime: Runtime) -> None:
         runtime(guide(tools=[]), model=FunctionModel(guides)) as client,
         served(client) as http,
     ):
-        first = await run(http, "guide", asking("t1", "r-1", asked, tools=TOOLS))
+        first = await run(http, "guide", asking("g1", "r-1", asked, tools=TOOLS))
         ids = [event.tool_call_id for event in first.of("TOOL_CALL_START")]
         reader = await http.post(
-            "/agui/guide", json=asking("t1", "r-2", asked, result(ids[0], "x")), headers=as_("ivan")
+            "/agui/guide",
+            json=asking("g1", "r-2", asked, result(ids[0], "x")),
+            headers=as_("ivan"),
         )
         busy = await http.post(
-            "/agui/guide", json=asking("t1", "r-2", asked, user("And?", "m-2"), tools=TOOLS)
+            "/agui/guide", json=asking("g1", "r-2", asked, user("And?", "m-2"), tools=TOOLS)
         )
         partly = await run(
-            http, "guide", asking("t1", "r-2", asked, result(ids[0], "Bern"), tools=TOOLS)
+            http, "guide", asking("g1", "r-2", asked, result(ids[0], "Bern"), tools=TOOLS)
         )
         both = (result(ids[0], "Bern"), result(ids[1], "", error="closed"))
-        last = await run(http, "guide", asking("t1", "r-3", asked, *both, tools=TOOLS))
-        again = await run(http, "guide", asking("t1", "r-4", asked, *both, tools=TOOLS))
-        without = await run(http, "guide", asking("t1", "r-5", user("Bye.", "m-3")))
-        turn = await client.turn("@agui/t1/1").result()
+        last = await run(http, "guide", asking("g1", "r-3", asked, *both, tools=TOOLS))
+        again = await run(http, "guide", asking("g1", "r-4", asked, *both, tools=TOOLS))
+        without = await run(http, "guide", asking("g1", "r-5", user("Bye.", "m-3")))
+        turn = await client.turn("@agui/g1/1").result()
 
     assert (first.end.type.value, first.end.outcome.type) == ("RUN_FINISHED", "success")
     assert first.end.result is None
@@ -102,8 +104,8 @@ async def test_context_state_and_properties_are_told_and_other_messages_named(
         runtime(guide(tools=[]), model=FunctionModel(guides)) as client,
         served(client) as http,
     ):
-        told = await run(http, "guide", asking("t2", "r-1", earlier, user("Hi", "m-1"), **more))
-        after = await run(http, "guide", asking("t2", "r-2", user("Go on", "m-2"), state={}))
+        told = await run(http, "guide", asking("g2", "r-1", earlier, user("Hi", "m-1"), **more))
+        after = await run(http, "guide", asking("g2", "r-2", user("Go on", "m-2"), state={}))
 
     first = SEEN[0].messages[-1]
     assert isinstance(first, UserMessage)
@@ -124,7 +126,7 @@ async def test_agent_that_takes_no_tools_says_so(runtime: Runtime) -> None:
     """The run fails before a model is asked."""
     agent = guide(tools=[], takes_tools=False)
     async with runtime(agent, model=FunctionModel(guides)) as client, served(client) as http:
-        told = await run(http, "guide", asking("t3", "r-1", user("Hi", "m-1"), tools=TOOLS))
+        told = await run(http, "guide", asking("g3", "r-1", user("Hi", "m-1"), tools=TOOLS))
 
     assert (told.end.type.value, told.end.code) == ("RUN_ERROR", "INVALID_REQUEST")
     assert "takes_tools=True" in told.end.message

@@ -262,12 +262,13 @@ async def test_turns_of_batches_and_schedules_ask(runtime: Runtime) -> None:
         batch = await client.start_batch(new_id("ask"), "asker", ["one", "two"])
         daily = await client.create_schedule(new_id("ask"), "asker", "daily", **DAILY)
         by_hand = await daily.run_now()
-        turn_ids = [f"{batch.id}/1", f"{batch.id}/2", (await existing(client, by_hand)).id]
-        for turn_id in turn_ids:
-            [waiting] = await pending(client.turn(turn_id))
-            await client.turn(turn_id).answer(waiting, "green", by="anna")
+        turn_ids = [f"{batch.id}/1", f"{batch.id}/2", by_hand]
+        turns = [await existing(client, turn_id) for turn_id in turn_ids]
+        for turn in turns:
+            [waiting] = await pending(turn)
+            await turn.answer(waiting, "green", by="anna")
         results = [one.output async for one in batch.results()]
-        report = await client.turn(turn_ids[2]).result()
+        report = await turns[2].result()
         await daily.delete()
 
     assert results == ["painted", "painted"]

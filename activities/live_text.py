@@ -105,15 +105,23 @@ class LiveTexts:
     async def open(self, opened: contextlib.AsyncExitStack, client: Client) -> None:
         """Listen until `opened` is closed, if that is configured.
 
+        A worker that was not told where to listen runs without it, if need be.
+
         Raises:
-            ConfigurationError: The address or the ports are not available.
+            ConfigurationError: The configured address or its ports are not available.
         """
         target = _host_of(client.service_client.config.target_host)
         if self._listening is None:
             return
         if self._listening.only_loopback and target not in _LOOPBACK:
             return
-        listening = _socket(self._listening, target)
+        try:
+            listening = _socket(self._listening, target)
+        except errors.ConfigurationError as error:
+            if not self._listening.only_loopback:
+                raise
+            logger.warning("live text comes by heartbeats alone: %s", error.message)
+            return
         server = await asyncio.start_server(self._accept, sock=listening)
         opened.push_async_callback(self._close, server)
         self._address = _address(listening)

@@ -265,10 +265,17 @@ async def test_text_goes_through_the_codec(temporal: Client) -> None:
 
 @pytest.mark.accepts("E187")
 async def test_many_who_do_not_ask_for_a_text_keep_nobody_out(temporal: Client) -> None:
-    """Those who say nothing are sent away after some seconds."""
+    """Those who say nothing are sent away after some seconds, and one too many at once."""
     async with served(temporal) as (text, source):
         text.add("hi")
-        assert await asyncio.gather(*(answer_to(source) for _ in range(130))) == [b""] * 130
+        async with contextlib.AsyncExitStack() as silent:
+            ends = []
+            for _ in range(129):
+                reader, _ = await silent.enter_async_context(connected(source))
+                ends.append(asyncio.create_task(reader.read()))
+            first, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            assert first == {ends[-1]}
+            assert await asyncio.gather(*ends) == [b""] * 129
         line = TextLine(KEY, source, PLAIN, lambda: None)
         await eventually(lambda: line.text == "hi", "the text")
         await line.close()

@@ -51,7 +51,7 @@ class Listening:
     only_loopback: bool = False
 
 
-class Text:
+class TextOfCall:
     """The text of one model call so far."""
 
     def __init__(self, converter: DataConverter) -> None:
@@ -98,7 +98,7 @@ class LiveTexts:
     def __init__(self, listening: Listening | None) -> None:
         self._listening = listening
         self._address: str | None = None
-        self._texts: dict[bytes, Text] = {}
+        self._texts: dict[bytes, TextOfCall] = {}
         self._strangers = 0
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -139,9 +139,9 @@ class LiveTexts:
         serving.add_done_callback(self._serving.discard)
 
     @contextlib.contextmanager
-    def text(self, converter: DataConverter) -> Iterator[tuple[Text, TextSource | None]]:
+    def text(self, converter: DataConverter) -> Iterator[tuple[TextOfCall, TextSource | None]]:
         """Serve a text during the block; yield it, and where readers find it."""
-        text = Text(converter)
+        text = TextOfCall(converter)
         if self._address is None:
             yield text, None
             return

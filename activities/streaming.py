@@ -14,7 +14,7 @@ from temporalio import activity
 
 from perdure import limits
 from perdure.activities import heartbeats
-from perdure.activities.live_text import LiveTexts, Text
+from perdure.activities.live_text import LiveTexts, TextOfCall
 from perdure.activities.provider import ModelRequest, Provider, listen
 from perdure.live_text.values import LiveText, TextSource
 from perdure.temporal.payloads import pack
@@ -44,7 +44,7 @@ async def tell(provider: Provider, request: ModelRequest, texts: LiveTexts) -> M
 class _Telling:
     """Collects text and sends it at intervals while its block runs."""
 
-    def __init__(self, beat: heartbeats.Beat, text: Text, source: TextSource | None) -> None:
+    def __init__(self, beat: heartbeats.Beat, text: TextOfCall, source: TextSource | None) -> None:
         self._beat = beat
         self._text = text
         self._source = source

@@ -81,7 +81,7 @@ async def with_delegates(
         PerdureError: As `live_items` does.
     """
     merged = Merged[Item]()
-    below = _Below(find, merged, since)
+    below = _Delegates(find, merged, since)
     own = live_items(feed, after, only_words=only_words, since=since, below=below)
     async with contextlib.aclosing(merged.items(own)) as items:
         async for item in items:
@@ -115,7 +115,7 @@ async def all_text(
                     agent = request.agent
 
 
-class _Below:
+class _Delegates:
     """The turns below a turn, which are followed while they run."""
 
     def __init__(self, find: Find, merged: Merged[Item], since: datetime | None) -> None:

@@ -40,7 +40,7 @@ _WORKS = TaskState.TASK_STATE_WORKING
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class AnswerDraft:
     """A piece of what may become the answer. With `goes_on`, it continues the piece before it."""
 
     text: str
@@ -182,7 +182,7 @@ class FoundTask:
                 if isinstance(moment, Message):
                     yield self._update(TaskStatus(state=_WORKS, message=moment))
                     continue
-                if isinstance(moment, Draft):
+                if isinstance(moment, AnswerDraft):
                     yield self._draft(moment)
                     continue
                 task = await found_task.task(has_history=last_state is None)
@@ -204,7 +204,7 @@ class FoundTask:
             task_id=self.ids.task, context_id=self.ids.context, status=status
         )
 
-    def _draft(self, draft: Draft) -> TaskArtifactUpdateEvent:
+    def _draft(self, draft: AnswerDraft) -> TaskArtifactUpdateEvent:
         return TaskArtifactUpdateEvent(
             task_id=self.ids.task,
             context_id=self.ids.context,
@@ -225,7 +225,9 @@ def _is_last(state: TaskState, *, is_first: bool, until_asked: bool) -> bool:
     return is_first and state in tasks.OVER
 
 
-async def _moments(turn: Turn[Any], ids: TaskIds) -> AsyncGenerator[Message | Draft | None, None]:
+async def _moments(
+    turn: Turn[Any], ids: TaskIds
+) -> AsyncGenerator[Message | AnswerDraft | None, None]:
     """Yield None when a task has to be looked at again, each message of the agent, and its text.
 
     The first moment is now, the others are changes of whether a person is needed. Text is that of
@@ -260,19 +262,19 @@ class Drafts:
         self.is_on = False
         self._has_begun = False
 
-    def hear(self, piece: Piece) -> Iterator[Draft]:
+    def hear(self, piece: Piece) -> Iterator[AnswerDraft]:
         """Yield what is shown of another piece or mark."""
         if isinstance(piece, TextVoid):
             yield from self.drop()
         elif isinstance(piece, str) and self.is_on:
-            yield Draft(piece, goes_on=self._has_begun)
+            yield AnswerDraft(piece, goes_on=self._has_begun)
             self._has_begun = True
 
-    def drop(self) -> Iterator[Draft]:
+    def drop(self) -> Iterator[AnswerDraft]:
         """Take back what is shown, as it was no answer."""
         if self._has_begun:
             self._has_begun = False
-            yield Draft("", goes_on=False)
+            yield AnswerDraft("", goes_on=False)
 
 
 def _streams(state: TurnState) -> bool:

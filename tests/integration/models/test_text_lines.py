@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 
 from perdure import errors
-from perdure.activities.live_text import Listening, LiveTexts, Text
+from perdure.activities.live_text import Listening, LiveTexts, TextOfCall
 from perdure.clients import AgentClient, TextBegins
 from perdure.clients.reading.live_output import Ear, Heard
 from perdure.clients.reading.text_line import TextLine
@@ -48,7 +48,7 @@ async def listening(client: Client, where: Listening | None = None) -> AsyncIter
 
 
 @contextlib.asynccontextmanager
-async def served(client: Client) -> AsyncIterator[tuple[Text, TextSource]]:
+async def served(client: Client) -> AsyncIterator[tuple[TextOfCall, TextSource]]:
     """One text of a worker, and where it is found."""
     async with listening(client) as texts:
         with texts.text(PLAIN) as (text, source):

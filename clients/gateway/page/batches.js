@@ -8,7 +8,7 @@ import { ago, count, money, plural } from "./format.js";
 import { limits } from "./limits.js";
 import { badge, hashOf, labels } from "./parts.js";
 import { reasonOf } from "./reasons.js";
-import { crumbsTo, resourceList, resourceRow } from "./resources.js";
+import { crumbsTo, resourceHead, resourceList, resourceRow } from "./resources.js";
 
 const EVERY = 3_000;
 const MOST = 1_000;
@@ -120,24 +120,10 @@ function heading(status, onDone) {
     ],
     [isOpen && may("control"), "Cancel", () => cancel(status)],
   ];
-  const buttons = offered
-    .filter(([is]) => is)
-    .map(([, label, act]) =>
-      h(
-        label === "Cancel" ? "button.danger" : "button",
-        { type: "button", onclick: async () => (await act()) && onDone() },
-        label,
-      ),
-    );
   return h(
     "div",
     null,
-    h(
-      "div.head",
-      null,
-      h("h1", null, status.id),
-      h("div.buttons.actions", { role: "group", "aria-label": "Actions" }, buttons),
-    ),
+    resourceHead(status.id, offered, onDone),
     h(
       "p.muted",
       null,

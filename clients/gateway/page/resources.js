@@ -57,3 +57,22 @@ export function resourceRow({ mark, link, numbers, second }) {
 export function crumbsTo(kind, title, id) {
   return h("p.crumbs", null, h("a", { href: `#/${kind}` }, title), " / ", h("span.id", null, id));
 }
+
+/** The name of a batch or a schedule, with a button for each of the actions that are offered. */
+export function resourceHead(id, offered, onDone) {
+  const buttons = offered
+    .filter(([is]) => is)
+    .map(([, label, act]) =>
+      h(
+        label === "Cancel" ? "button.danger" : "button",
+        { type: "button", onclick: async () => (await act()) && onDone() },
+        label,
+      ),
+    );
+  return h(
+    "div.head",
+    null,
+    h("h1", null, id),
+    h("div.buttons.actions", { role: "group", "aria-label": "Actions" }, buttons),
+  );
+}

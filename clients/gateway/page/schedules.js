@@ -8,7 +8,7 @@ import { ago, clock, money, until } from "./format.js";
 import { limits } from "./limits.js";
 import { badge, hashOf, labels, turnLink } from "./parts.js";
 import { reasonOf } from "./reasons.js";
-import { crumbsTo, resourceList, resourceRow } from "./resources.js";
+import { crumbsTo, resourceHead, resourceList, resourceRow } from "./resources.js";
 
 const EVERY = 5_000;
 
@@ -136,24 +136,10 @@ function heading(status, onDone) {
         ),
     ],
   ];
-  const buttons = offered
-    .filter(([is]) => is)
-    .map(([, label, act]) =>
-      h(
-        label === "Cancel" ? "button.danger" : "button",
-        { type: "button", onclick: async () => (await act()) && onDone() },
-        label,
-      ),
-    );
   return h(
     "div",
     null,
-    h(
-      "div.head",
-      null,
-      h("h1", null, status.id),
-      h("div.buttons.actions", { role: "group", "aria-label": "Actions" }, buttons),
-    ),
+    resourceHead(status.id, offered, onDone),
     h(
       "p.muted",
       null,

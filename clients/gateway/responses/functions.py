@@ -167,11 +167,13 @@ def _output(item: dict[str, JsonValue], where: str) -> FunctionOutput:
             raise bad(where, "an output has the call_id of its call, and output")
 
 
-def text_of(content: JsonValue, where: str) -> str:
+def text_of(
+    content: JsonValue, where: str, refusal: str = "an output is text, or a list of texts"
+) -> str:
     """Return the text of an output, which may be in parts.
 
     Raises:
-        RefusedError: It has something else.
+        RefusedError: It has something else; `refusal` says so.
     """
     match content:
         case str(text):
@@ -179,7 +181,7 @@ def text_of(content: JsonValue, where: str) -> str:
         case [*parts] if all(isinstance(part, dict) and "text" in part for part in parts):
             return "".join(str(part["text"]) for part in parts if isinstance(part, dict))
         case _:
-            raise bad(where, "an output is text, or a list of texts")
+            raise bad(where, refusal)
 
 
 class PastCalls:

@@ -169,13 +169,7 @@ def system_text(content: JsonValue, where: str) -> str:
     Raises:
         RefusedError: It has something else.
     """
-    match content:
-        case str(text):
-            return text
-        case [*parts] if all(isinstance(part, dict) and "text" in part for part in parts):
-            return "".join(str(part["text"]) for part in parts if isinstance(part, dict))
-        case _:
-            raise bad(where, "a message of the system is text")
+    return text_of(content, where, "a message of the system is text")
 
 
 def _message(

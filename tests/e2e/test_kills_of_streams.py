@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ from perdure.testing.stub_provider import StubReply
 from ..conftest import eventually
 from ..support.e2e.gateways import TOKEN, serve, url_of
 from ..support.e2e.outages import Outage
+from ..support.e2e.restarted_server import server
 from ..support.e2e.stories import Story, use
+
+__all__ = ["server"]
 
 WORDS = "The quick brown fox jumps over the lazy dog, as it has done every day of its life. " * 2
 KILLS = ("gateway", "worker", "server", "worker and gateway")
@@ -91,16 +94,6 @@ def _show(data: dict[str, Any], screen: Screen) -> bool:
         case "text":
             screen.say(data["text"])
     return bool(data["kind"] == "turn_ended")
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Outage]:
-    outage = Outage(tmp_path / "state")
-    try:
-        await outage.begin()
-        yield outage
-    finally:
-        await outage.end()
 
 
 @pytest.mark.slow

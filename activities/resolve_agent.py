@@ -33,7 +33,7 @@ from perdure.agents.tools import Tool
 from perdure.agents.turn_rules import Approval
 from perdure.errors import PerdureError
 from perdure.temporal.histories.fetching import first_request
-from perdure.temporal.names import GENERATE
+from perdure.temporal.names import GENERATE, provider_queue
 from perdure.temporal.namespace_check import Index
 from perdure.temporal.recent import Recent
 from perdure.turn import handoffs
@@ -257,7 +257,7 @@ class Agents:
             price=self._prices.price(model, extra),
             window=profile.window,
             media=profile.media,
-            queue=f"{queue}.{provider}" if provider in self._queues else "",
+            queue=provider_queue(queue, provider) if provider in self._queues else "",
         )
 
     def _pinned(self, delegate: Delegate) -> PinnedDelegate:

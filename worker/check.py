@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from perdure.activities import skill_folders
 from perdure.activities.mcp.toolboxes import Servers
@@ -16,10 +16,10 @@ from perdure.activities.webhook_rules import WebhookRules
 from perdure.agents.agent import Agent
 from perdure.agents.mcp_servers import MCPServer
 from perdure.errors import PerdureError
-from perdure.temporal import namespace_check
 from perdure.temporal.connect import connect
 from perdure.text import counted
 from perdure.worker.agent_worker import AgentWorker
+from perdure.worker.doctor import namespace
 from perdure.worker.loading import load
 from perdure.worker.settings import WorkerSettings
 from perdure.worker.setup_checks import Finding, found
@@ -32,18 +32,32 @@ async def findings(target: str, address: str | None) -> AsyncIterator[Finding]:
         target: `module:name` of a worker, as for `load`.
         address: The address of Temporal; by default from its environment.
     """
+    app = loaded(target)
+    async for finding in of_program(target, app):
+        yield finding
+    async for finding in _temporal(address):
+        yield finding
+
+
+def loaded(target: str) -> AgentWorker | PerdureError:
+    """Return the worker named by `module:name`, or why it cannot be loaded."""
     try:
-        app = load(target)
+        return load(target)
     except PerdureError as error:
-        yield Finding(f"module {target}", "failed", error.message)
+        return error
+
+
+async def of_program(target: str, app: AgentWorker | PerdureError) -> AsyncIterator[Finding]:
+    """Yield the findings about a program and its settings, without Temporal."""
+    subject = f"module {target}"
+    if isinstance(app, PerdureError):
+        yield Finding(subject, "failed", app.message)
     else:
         agents = ", ".join(app.registry.list()) or "none"
-        yield Finding(f"module {target}", "ok", f"agents: {agents}")
+        yield Finding(subject, "ok", f"agents: {agents}")
         async for finding in _of_agents(app):
             yield finding
     for finding in _settings():
-        yield finding
-    async for finding in _temporal(address):
         yield finding
 
 
@@ -140,24 +154,9 @@ def _settings() -> Iterator[Finding]:
 async def _temporal(address: str | None) -> AsyncIterator[Finding]:
     try:
         client = await connect(address)
+        yield await namespace.answering(client)
+        yield await namespace.attributes(client)
     except PerdureError as error:
         yield Finding("Temporal", "failed", error.message)
-        return
-    yield Finding("Temporal", "ok", f"{client.service_client.config.target_host} answers")
-    subject = f"namespace {client.namespace}"
-    try:
-        lacks = await namespace_check.look(client)
     except RPCError as error:
-        is_missing = error.status == RPCStatusCode.NOT_FOUND
-        hint = "; `perdure setup --create-namespace` creates it" if is_missing else ""
-        yield Finding(subject, "failed", f"{error.message}{hint}")
-        return
-    if lacks.is_ready:
-        yield Finding(subject, "ok", "it has Perdure's search attributes")
-    else:
-        yield Finding(
-            subject,
-            "warning",
-            f"turns cannot be found by agent or state: {lacks}; `perdure setup` registers search"
-            " attributes",
-        )
+        yield Finding("Temporal", "failed", error.message)

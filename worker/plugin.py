@@ -45,6 +45,7 @@ from perdure.temporal.names import (
     SETTLEMENT,
     TURN,
     WEBHOOK,
+    provider_queue,
 )
 from perdure.worker import internals, slots
 from perdure.worker.assembly import build
@@ -208,7 +209,7 @@ class PerdurePlugin(Plugin):
         config = self._config
         return Worker(
             self._client,
-            task_queue=f"{config['task_queue']}.{provider}",
+            task_queue=provider_queue(config["task_queue"], provider),
             activities=[self._activities.call_model],
             interceptors=config["interceptors"],
             build_id=config.get("build_id"),

@@ -32,14 +32,22 @@ State = Literal["ok", "skipped", "warning", "failed"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of checking one part of the setup: subject, state, and details in `words`."""
+    """The result of checking one part of the setup.
+
+    Attributes:
+        subject: The part that was checked.
+        state: What came of it.
+        words: The details.
+        remedy: What to do about it; empty where there is nothing to do, or `words` say it.
+    """
 
     subject: str
     state: State
     words: str
+    remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.subject}: {self.words}"
+        return "; ".join(filter(None, [f"{self.subject}: {self.words}", self.remedy]))
 
     @property
     def is_problem(self) -> bool:

@@ -216,3 +216,8 @@ MEMO_BATCH = "perdure_batch"
 
 WORKER_SHUTDOWN = "PERDURE_WORKER_SHUTDOWN"
 """The failure type of an attempt that was lost with its worker."""
+
+
+def provider_queue(task_queue: str, provider: str) -> str:
+    """Return the task queue for the model calls of a provider that has one of its own."""
+    return f"{task_queue}.{provider}"

@@ -1,0 +1,1 @@
+"""`perdure doctor`: what is wrong with a running system, and what to do about it."""

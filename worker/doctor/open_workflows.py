@@ -63,7 +63,7 @@ _BENIGN = ApplicationErrorCategory.APPLICATION_ERROR_CATEGORY_BENIGN
 
 
 @dataclass(frozen=True)
-class PendingCall:
+class PendingActivity:
     """A pending activity.
 
     Attributes:
@@ -101,7 +101,7 @@ class OpenWorkflow:
     queue: str
     task_attempt: int
     task_failure: str
-    calls: tuple[PendingCall, ...]
+    calls: tuple[PendingActivity, ...]
     events: int
     history_bytes: int
     waits_for: str = ""
@@ -170,7 +170,7 @@ async def _described(client: Client, execution: WorkflowExecution) -> OpenWorkfl
         queue=info.task_queue,
         task_attempt=attempt,
         task_failure=_why_failed(events),
-        calls=tuple(_call(activity, info.task_queue) for activity in told.pending_activities),
+        calls=tuple(_pending(activity, info.task_queue) for activity in told.pending_activities),
         events=info.history_length,
         history_bytes=info.history_size_bytes,
         waits_for=waits_for,
@@ -199,8 +199,8 @@ def _why_failed(events: Sequence[HistoryEvent]) -> str:
     return ""
 
 
-def _call(activity: PendingActivityInfo, queue: str) -> PendingCall:
-    return PendingCall(
+def _pending(activity: PendingActivityInfo, queue: str) -> PendingActivity:
+    return PendingActivity(
         name=activity.activity_type.name,
         queue=activity.activity_options.task_queue.name or queue,
         attempt=activity.attempt,

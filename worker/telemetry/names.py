@@ -1,8 +1,8 @@
 """The names and attributes of turns' spans and metrics.
 
-They follow OpenTelemetry's semantic conventions for GenAI, version 1.41.0, the latest published
-version. The conventions are not stable yet, and a successor renames some metrics. Anything without
-a name there begins with `perdure.`.
+They follow OpenTelemetry's semantic conventions for GenAI, version 1.41.0. The conventions are not
+stable yet, and their successor renames some metrics: `latest` has those. Anything without a name
+there begins with `perdure.`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import Media, Message, Text, Thinking, ToolCall, ToolMessage
 from perdure.values.reports import StopReason, Usage
+from perdure.worker.telemetry.latest import LatestInstruments
 
 Attributes = dict[str, AttributeValue]
 
@@ -67,9 +68,9 @@ _STEPS = [1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000]
 
 
 class Instruments:
-    """The metrics. Durations are in seconds."""
+    """The metrics. Durations are in seconds. With `latest`, those of the latest conventions too."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, *, latest: bool = False) -> None:
         def histogram(name: str, unit: str, description: str, bounds: Sequence[float]) -> Any:
             return meter.create_histogram(
                 name, unit, description, explicit_bucket_boundaries_advisory=bounds
@@ -97,8 +98,16 @@ class Instruments:
             "perdure.retries", "{attempt}", "Model and tool calls that were made again."
         )
 
+        self._latest = (
+            LatestInstruments(meter, call_s=_CALL_S, turn_s=_TURN_S, tokens=_TOKENS)
+            if latest
+            else None
+        )
+
     def count_tokens(self, usage: Usage, labels: Attributes) -> None:
         """Count the tokens of one model call."""
+        if self._latest is not None:
+            self._latest.count_tokens(usage, labels)
         self.tokens.record(usage.input_tokens, {**labels, "gen_ai.token.type": "input"})
         self.tokens.record(usage.output_tokens, {**labels, "gen_ai.token.type": "output"})
 
@@ -106,6 +115,10 @@ class Instruments:
         self, duration_s: float, labels: Attributes, failed: Attributes, *, is_retry: bool
     ) -> None:
         """Count one attempt of a model call or a tool call."""
+        if self._latest is not None and TOOL not in labels:
+            self._latest.count_inference(duration_s, labels | failed)
+            if failed:
+                self._latest.count_tokens(Usage(), labels)
         (self.tool if TOOL in labels else self.chat).record(duration_s, labels | failed)
         if is_retry:
             self.retries.add(
@@ -114,6 +127,14 @@ class Instruments:
 
     def count_turn(self, summary: Summary, labels: Attributes) -> None:
         """Count a turn."""
+        if self._latest is not None:
+            self._latest.count_turn(
+                summary.duration.total_seconds(),
+                summary.model_calls,
+                summary.tool_calls,
+                {OPERATION: INVOKE_AGENT}
+                | {name: labels[name] for name in (AGENT, ERROR) if name in labels},
+            )
         labels = {**labels, OUTCOME: summary.outcome.value}
         self.turns.add(1, labels)
         self.duration.record(summary.duration.total_seconds(), labels)
@@ -191,6 +212,11 @@ def of_usage(usage: Usage) -> Attributes:
         "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
         "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
     }
+
+
+def of_answer_latest(answer: ModelAnswer) -> Attributes:
+    """Return the attributes of an answer that the latest conventions have renamed."""
+    return {"gen_ai.usage.cache_write.input_tokens": answer.usage.cache_write_tokens}
 
 
 def of_summary(summary: Summary) -> Attributes:

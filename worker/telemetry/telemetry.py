@@ -61,6 +61,7 @@ from perdure.values.answers import ModelAnswer
 from perdure.values.budgets import NOTHING, Spending
 from perdure.values.reports import ChildReport, Outcome
 from perdure.worker.telemetry import names as by
+from perdure.worker.telemetry.latest import is_opted_in
 from perdure.worker.telemetry.names import Attributes, Instruments
 from perdure.workflows import ancestors
 
@@ -78,6 +79,8 @@ class Telemetry:
         tracer_provider: A provider of `opentelemetry-sdk`; without it there are no spans.
         meter_provider: Without it there are no metrics.
         content: Whether spans include prompts, answers, tool arguments and tool results.
+        latest: Whether there are the names of the conventions for GenAI 0.1.0 as well; by default,
+            if `OTEL_SEMCONV_STABILITY_OPT_IN` has `gen_ai_latest_experimental`.
 
     Raises:
         ConfigurationError: The tracer provider is not the SDK's, so that it cannot create spans
@@ -87,6 +90,7 @@ class Telemetry:
     tracer_provider: trace.TracerProvider | None = None
     meter_provider: MeterProvider | None = None
     content: bool = False
+    latest: bool = field(default_factory=is_opted_in)
 
     def __post_init__(self) -> None:
         if self.tracer_provider is not None and not isinstance(
@@ -221,13 +225,14 @@ class _Recorder:
 
     def __init__(self, telemetry: Telemetry) -> None:
         provider = telemetry.tracer_provider
-        self._content = telemetry.content
+        self._content, self._latest = telemetry.content, telemetry.latest
         self._sampler = provider.sampler if isinstance(provider, TracerProvider) else None
         self._tracer: trace.Tracer = (
             provider.get_tracer(*_SCOPE) if provider else trace.NoOpTracer()
         )
         self._count = Instruments(
-            (telemetry.meter_provider or NoOpMeterProvider()).get_meter(*_SCOPE)
+            (telemetry.meter_provider or NoOpMeterProvider()).get_meter(*_SCOPE),
+            latest=telemetry.latest,
         )
 
     def begin(
@@ -344,6 +349,7 @@ class _Recorder:
         call.labels[by.RESPONSE_MODEL] = answer.model or call.labels.get(by.MODEL, "")
         self._count.count_tokens(answer.usage, call.labels)
         call.add({by.RESPONSE_MODEL: call.labels[by.RESPONSE_MODEL], **by.of_answer(answer)})
+        call.add(by.of_answer_latest(answer) if self._latest else {})
         call.add(by.content_of_answer(answer) if self._content else {})
         self._end(call)
 

@@ -670,6 +670,51 @@ async def test_metrics_need_no_spans(runtime: Runtime, traces: Traces) -> None:
     assert traces.tree() == [("chat adder", "invoke_agent adder"), ("invoke_agent adder", None)]
 
 
+@pytest.mark.accepts("O35")
+async def test_latest_conventions_are_opted_into(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their metrics have the numbers of the present ones, and a failed call has no tokens."""
+    usual, opted_in = Traces(), Traces()
+    monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "http, gen_ai_latest_experimental")
+    latest = opted_in.worker(AGENT)
+    monkeypatch.delenv("OTEL_SEMCONV_STABILITY_OPT_IN")
+    for worker in (latest, usual.worker(AGENT)):
+        model = ScriptedModel(
+            *(calls(call("add", a=1, b=2), usage=USAGE), says("3", usage=USAGE)),
+            fails(errors.LLMAuthError("no key")),
+        )
+        async with runtime(worker, model=model) as client:
+            await client.run("adder", "go")
+            with pytest.raises(errors.LLMAuthError):
+                await client.run("adder", "go")
+
+    def total(name: str) -> float:
+        return float(sum(count for _, count in opted_in.measured(name)))
+
+    def of_tokens(kind: str) -> float:
+        measured = opted_in.measured("gen_ai.client.token.usage")
+        return float(
+            sum(count for labels, count in measured if labels["gen_ai.token.type"] == kind)
+        )
+
+    usage, per_call = "gen_ai.client.inference.usage", "gen_ai.client.inference.operation"
+    assert total(f"{usage}.input_tokens") == of_tokens("input") > 0
+    assert total(f"{usage}.output_tokens") == of_tokens("output") > 0
+    assert total(f"{per_call}.input_tokens") == of_tokens("input")
+    assert total("gen_ai.invoke_agent.inference_calls") == 3
+    assert total("gen_ai.invoke_agent.tool_calls") == 1
+    assert total("gen_ai.client.inference.duration") > 0
+    assert [
+        labels["gen_ai.token.modality"] for labels, _ in opted_in.measured(f"{usage}.input_tokens")
+    ] == ["unknown"] * 2
+    renamed = "gen_ai.usage.cache_write.input_tokens"
+    assert sum(renamed in (span.attributes or {}) for span in opted_in.spans) == 2
+    assert not any(renamed in (span.attributes or {}) for span in usual.spans)
+    assert usual.measured("gen_ai.invoke_agent.duration") == []
+    assert usual.measured("gen_ai.client.token.usage") != []
+
+
 # --- sampling
 
 

@@ -278,6 +278,7 @@ class SessionSnapshot(Wire):
         effects: What is known of the effects of its turns.
         effect_scope: The scope of these effects, for a fork: that of the other session.
         reminders: The reminders that are not due yet.
+        idle_since: Since when the session has waited for a message, if it goes on waiting.
     """
 
     session: SessionRequest
@@ -296,6 +297,7 @@ class SessionSnapshot(Wire):
     effects: tuple[EffectRecord, ...] = ()
     effect_scope: str = ""
     reminders: tuple[Reminder, ...] = ()
+    idle_since: datetime | None = None
 
     @classmethod
     def of_fork(

@@ -32,6 +32,7 @@ from .approving import pending, send
 from .encrypting import converter
 from .examining import problem
 from .receiver import SECRET
+from .versioned import Versions
 
 Plant = Callable[[str], AbstractAsyncContextManager[Examination]]
 """Plants a fault on the server at this address, and yields how to look for it."""
@@ -188,6 +189,21 @@ async def busy_worker(server: str) -> AsyncIterator[Examination]:
             await turn.result()
 
 
+@contextlib.asynccontextmanager
+async def no_worker_of_a_build(server: str) -> AsyncIterator[Examination]:
+    """A release stopped the workers of the old build before it was drained."""
+    versions = Versions(await connect_local(server))
+    providers = {"mine": ScriptedModel(calls(call("send", to="anna")))}
+    async with versions.worker("v1", LETTERS, providers=providers):
+        await versions.promote("v1")
+        turn = await versions.client.start("letters", "Write")
+        await pending(turn)
+    async with versions.worker("v2", LETTERS, providers=providers):
+        await versions.promote("v2")
+        yield looking(versions.client, server)
+        await terminate(versions.client, turn)
+
+
 @workflow.defn(name="AgentTurn", sandboxed=False)
 class Raising:
     """A release that cannot run turns."""
@@ -281,6 +297,7 @@ FAULTS: dict[str, tuple[Plant, str]] = {
     "a clock that is behind": (clock_behind, "synchronise their clocks"),
     "no worker": (no_worker, "with PERDURE_TASK_QUEUE=doctor-"),
     "no worker for a provider": (no_worker_for_a_provider, ".mine"),
+    "no worker of a build": (no_worker_of_a_build, "perdure deploy drain v1 --override"),
     "a busy worker": (busy_worker, "raise PERDURE_MAX_MODEL_CALLS"),
     "code that raises": (failing_tasks, "deploy the code that its history was made with"),
     "a webhook that nobody takes": (failing_webhook, "the call is tried again"),

@@ -140,7 +140,7 @@ class Deployment:
         """
         if name:
             return cls(client, name)
-        names = [found async for found in _names(client)]
+        names = [found async for found in deployments(client)]
         if len(names) == 1:
             return cls(client, names[0])
         if not names:
@@ -251,7 +251,12 @@ class Deployment:
         )
 
 
-async def _names(client: Client) -> AsyncIterator[str]:
+async def deployments(client: Client) -> AsyncIterator[str]:
+    """Yield the names of the deployments of the namespace.
+
+    Raises:
+        PerdureError: The server does not answer.
+    """
     token = b""
     while True:
         request = ListWorkerDeploymentsRequest(namespace=client.namespace, next_page_token=token)

@@ -15,7 +15,7 @@ from perdure.temporal.connect import connect
 from perdure.temporal.names import provider_queue
 from perdure.worker.agent_worker import AgentWorker
 from perdure.worker.check import loaded, of_program
-from perdure.worker.doctor import models, namespace, open_workflows, queues, stuck
+from perdure.worker.doctor import builds, models, namespace, open_workflows, queues, stuck
 from perdure.worker.doctor.clock import Clock, compared, machine_clock
 from perdure.worker.doctor.open_workflows import OpenWorkflow
 from perdure.worker.setup_checks import Finding
@@ -79,6 +79,8 @@ class Examination:
         yield clock
         workflows = [one async for one in open_workflows.read(client, self.most_workflows)]
         for finding in await self._of_queues(client, app, workflows, now):
+            yield finding
+        async for finding in builds.findings(client):
             yield finding
         for finding in stuck.findings(workflows, now, self.longest_wait):
             yield finding

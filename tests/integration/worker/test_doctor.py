@@ -29,6 +29,7 @@ __all__ = ["closed_port", "here", "own_server"]
 _SLOW = {
     "a webhook that nobody takes",
     "no worker for a provider",
+    "no worker of a build",
     "a long history",
     "a busy worker",
 }

@@ -174,8 +174,8 @@ FEATURES = {
 """The columns, by their keys."""
 
 SIMULATED = names(
-    "plain delegate parallel handoff session fork resume carry batch reset effects undo"
-    " questions waits jobs"
+    "plain delegate parallel handoff session fork resume carry schedule batch local reset effects"
+    " undo questions waits jobs"
 )
 """The features that the simulator has."""
 
@@ -217,7 +217,7 @@ PROMISES = (
             "jobs": no("a job costs no money of the turn"),
             "supervisor": by("B8 B12 B15 Y46"),
         },
-        ("bill within limit",),
+        ("bill within limit", "schedules keep their limits"),
     ),
     Promise(
         "recorded once",
@@ -244,7 +244,7 @@ PROMISES = (
             "jobs": by("F11 F18 W61"),
             "supervisor": by("Y2 Y70 P37"),
         },
-        ("recorded once", "jobs have one result", "jobs are charged once"),
+        ("recorded once", "jobs have one result", "jobs are charged once", "slots start once"),
     ),
     Promise(
         "effects at most once",
@@ -352,7 +352,7 @@ PROMISES = (
             "jobs": by("F13"),
             "supervisor": by("Y125"),
         },
-        ("answers are of people",),
+        ("answers are of people", "servers are told answers once"),
         names("questions"),
     ),
     Promise(
@@ -380,7 +380,10 @@ PROMISES = (
             "jobs": by("F6"),
             "supervisor": by("Y52 Y70"),
         },
-        ("messages once, in order", "session messages once, in order", "updates are answered"),
+        (
+            *("messages once, in order", "session messages once, in order"),
+            *("updates are answered", "reminders come once", "hooks start once"),
+        ),
     ),
     Promise(
         "cancel reaches everything",
@@ -439,7 +442,7 @@ PROMISES = (
             "jobs": by("F10"),
             "supervisor": by("B12 E23"),
         },
-        ("limits of the caller hold", "definition is pinned"),
+        ("limits of the caller hold", "definition is pinned", "clients run their tools"),
         SIMULATED - {"batch"},
     ),
     Promise(
@@ -548,6 +551,8 @@ PROMISES = (
             "jobs": by("F1"),
             "supervisor": by("B12 Y46 Y70"),
         },
+        ("live text is of its call",),
+        names("plain"),
     ),
     Promise(
         "each task once",
@@ -616,6 +621,7 @@ PROMISES = (
             "jobs": by("J20"),
             "supervisor": gap("a kill while a wait is told"),
         },
+        ("waits are told once",),
     ),
     Promise(
         "nothing is stuck",

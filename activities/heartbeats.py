@@ -57,6 +57,11 @@ def beat_of_this_activity() -> Beat:
     return _beat.get()
 
 
+def beat_with(beat: Beat) -> None:
+    """Let the activity of this context heartbeat with a function."""
+    _beat.set(beat)
+
+
 class HeartbeatInterceptor(Interceptor):
     """Heartbeats for the activities named in `ours`. `prepare` runs first, on the worker's loop.
 
@@ -110,7 +115,7 @@ class _Heartbeats(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         _refuse_second_attempt(info)
         self._loop = asyncio.get_running_loop()
-        _beat.set(_unheard if info.is_local else self._beat_from_anywhere)
+        beat_with(_unheard if info.is_local else self._beat_from_anywhere)
         ticker = None if info.is_local else asyncio.create_task(self._tick(self._interval(info)))
         key = (info.workflow_run_id or "", info.activity_id)
         if ticker is not None:

@@ -90,9 +90,9 @@ class Agents:
             ConfigurationError: Its model, a tool or a skill is not set up, or an MCP server is
                 down.
         """
-        for url in (call.on_done, call.on_wait):
+        for option, url in (("on_done", call.on_done), ("on_wait", call.on_wait)):
             if url is not None:
-                self._webhooks.check(url)
+                self._check_url(option, url)
         definition = await self._defined(call)
         if call.handed_to is None:
             return definition
@@ -105,6 +105,18 @@ class Agents:
             }
         )
         return handoffs.taken_over(await self._defined(other), definition)
+
+    def _check_url(self, option: str, url: str) -> None:
+        """Refuse a URL that this worker does not send to. The error names the option.
+
+        Raises:
+            WebhookRefusedError: It is.
+        """
+        try:
+            self._webhooks.check(url)
+        except errors.WebhookRefusedError as error:
+            error.context["option"] = option
+            raise
 
     async def _defined(self, call: AgentCall) -> AgentDefinition:
         client, info = activity.client(), activity.info()

@@ -299,16 +299,8 @@ PLANTED = (
         "workflows/second_ids.py",
         "    if workflow.patched(_REPEATED):",
         "    if False:",
-        (REPLAYS,),
+        (REPLAYS, JOBS),
         seeds=600,
-    ),
-    Planted(
-        "what delegates are given is not reserved",
-        "perdure/turn/delegation.py",
-        "    ledger = ledger.hold(str(fact.key), lease)\n    state = replace(",
-        "    state = replace(",
-        ("bill within limit", "nothing raises", "no task fails"),
-        seeds=300,
     ),
     Planted(
         "a session goes on in a new run before its updates are answered",

@@ -175,8 +175,8 @@ FEATURES = {
 """The columns, by their keys."""
 
 SIMULATED = names(
-    "plain delegate parallel handoff session fork resume carry batch reset effects undo"
-    " questions waits jobs"
+    "plain delegate parallel handoff session fork resume carry schedule batch local reset effects"
+    " undo questions waits jobs"
 )
 """The features that the simulator has."""
 
@@ -220,7 +220,7 @@ PROMISES = (
             "supervisor": by("B8 B12 B15 Y46"),
             "builds": by("V1"),
         },
-        ("bill within limit",),
+        ("bill within limit", "schedules keep their limits"),
     ),
     Promise(
         "recorded once",
@@ -248,7 +248,7 @@ PROMISES = (
             "supervisor": by("Y2 Y70 P37"),
             "builds": by("V1 V12"),
         },
-        ("recorded once", "jobs have one result", "jobs are charged once"),
+        ("recorded once", "jobs have one result", "jobs are charged once", "slots start once"),
     ),
     Promise(
         "effects at most once",
@@ -360,7 +360,7 @@ PROMISES = (
             "supervisor": by("Y125"),
             "builds": by("V1 V9"),
         },
-        ("answers are of people",),
+        ("answers are of people", "servers are told answers once"),
         names("questions"),
     ),
     Promise(
@@ -389,7 +389,10 @@ PROMISES = (
             "supervisor": by("Y52 Y70"),
             "builds": by("V3 V9"),
         },
-        ("messages once, in order", "session messages once, in order", "updates are answered"),
+        (
+            *("messages once, in order", "session messages once, in order"),
+            *("updates are answered", "reminders come once", "hooks start once"),
+        ),
     ),
     Promise(
         "cancel reaches everything",
@@ -450,7 +453,7 @@ PROMISES = (
             "supervisor": by("B12 E23"),
             "builds": MOVE,
         },
-        ("limits of the caller hold", "definition is pinned"),
+        ("limits of the caller hold", "definition is pinned", "clients run their tools"),
         SIMULATED - {"batch"},
     ),
     Promise(
@@ -563,6 +566,8 @@ PROMISES = (
             "supervisor": by("B12 Y46 Y70"),
             "builds": by("V9"),
         },
+        ("live text is of its call",),
+        names("plain"),
     ),
     Promise(
         "each task once",
@@ -634,6 +639,7 @@ PROMISES = (
             "supervisor": gap("a kill while a wait is told"),
             "builds": by("V31"),
         },
+        ("waits are told once",),
     ),
     Promise(
         "nothing is stuck",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, Allow, Budget, Deny, ProposedCall, ToolOutcome, errors, tool
+from perdure import Agent, Allow, Budget, Deny, MCPServer, ProposedCall, ToolOutcome, errors, tool
 from perdure.batch.wire import BatchStopReason
 from perdure.session.facts import MessageSteered, SessionClosed, SessionContinued, TurnRecorded
 from perdure.temporal.names import BATCH, FINISH_CALL, RUN_MIDDLEWARE, TELL_OBSERVERS, WEBHOOK
@@ -45,7 +45,7 @@ from ..support.thorough import some
 
 SEEDS = 500
 """Of each kind; those of `FAST` are simulated every time."""
-FAST: dict[Kind, int] = {"turn": 100, "session": 25, "batch": 25}
+FAST: dict[Kind, int] = {"turn": 100, "session": 25, "batch": 25, "schedule": 25}
 CHUNK = 25
 """So many seeds are a test, which several processes can take from each other."""
 CHUNKS = [
@@ -486,7 +486,7 @@ def test_people_answer_the_questions_of_simulated_turns() -> None:
     agent = Agent(
         name="asker", model="model:first", toolboxes=[asking(expires=timedelta(seconds=60))]
     )
-    made = [simulate(seed, [agent]) for seed in range(12)]
+    made = [simulate(seed, [agent]) for seed in (*range(6), *range(7, 13))]  # 6 tells no wait
     results = [
         (one, result)
         for one in made
@@ -514,11 +514,11 @@ def test_people_answer_the_questions_of_simulated_turns() -> None:
 
 
 def test_an_agent_that_cannot_be_simulated_is_refused() -> None:
-    """A local tool runs within a workflow task, which is not simulated yet."""
-    local = tool(name="local", read_only=True, local=True)(post.function)
+    """Nobody is asked for the tools of an MCP server."""
+    server = MCPServer(name="desk", url="http://127.0.0.1/desk")
 
     with pytest.raises(errors.ConfigurationError, match="cannot be simulated yet"):
-        simulate(0, [Agent(name="a", model="openai:gpt-5-mini", tools=[local])])
+        simulate(0, [Agent(name="a", model="openai:gpt-5-mini", toolboxes=[server])])
 
 
 @pytest.mark.accepts("Y113")
@@ -555,6 +555,7 @@ def test_the_command_simulates_and_counts(capsys: pytest.CaptureFixture[str]) ->
     assert "0 of 2 seeds of a turn broke a promise" in said
     assert "0 of 2 seeds of a session broke a promise" in said
     assert "0 of 2 seeds of a batch broke a promise" in said
+    assert "0 of 2 seeds of a schedule broke a promise" in said
 
 
 @pytest.mark.slow

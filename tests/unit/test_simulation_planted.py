@@ -9,8 +9,9 @@ import pytest
 from benchmarks.matrix.controls import CONTROLS
 
 from ..support.planted import BATCHES, PLANTED, Planted, found, found_in_every_order, plant
+from ..support.planted_features import OF_FEATURES
 
-ALL = (*PLANTED, *BATCHES)
+ALL = (*PLANTED, *OF_FEATURES, *BATCHES)
 
 
 @pytest.mark.slow

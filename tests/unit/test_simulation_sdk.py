@@ -20,6 +20,8 @@ PRIVATE = {
     "temporalio.bridge.proto.workflow_commands.WorkflowCommand",
     "workflow._Definition",
     "self._inner._object",
+    "schedule._to_proto",
+    "ScheduleDescription._from_proto",
     "__temporal_assert_local_activity_valid",
 }
 """All of them, as `sdk.py` writes them."""

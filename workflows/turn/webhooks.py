@@ -26,6 +26,7 @@ from perdure.turn.state import TurnState
 from perdure.values.approvals import PendingApproval
 
 _DIGITS = 12
+_OTHER_REFUSED = "end-told-after-refused-on-wait"
 
 
 class OnDone:
@@ -41,11 +42,21 @@ class OnDone:
         worker refused gets nothing.
         """
         url = state.request.on_done if state.request else None
-        if url is None or isinstance(error, errors.WebhookRefusedError):
+        if url is None or _is_of_on_done(error):
             return
         if self._starting is None:
             self._starting = asyncio.create_task(_start(url, "on_done"))
         await asyncio.shield(self._starting)  # a cancelled turn comes here again
+
+
+def _is_of_on_done(error: PerdureError | None) -> bool:
+    """Return whether the worker has refused the URL of `on_done`, and not only that of `on_wait`.
+
+    An earlier release did not say which, and told nothing in either case.
+    """
+    if not isinstance(error, errors.WebhookRefusedError):
+        return False
+    return error.context.get("option") != "on_wait" or not workflow.patched(_OTHER_REFUSED)
 
 
 async def tell_of_wait(state: TurnState, wait: WaitBegan) -> None:

@@ -16,10 +16,13 @@ from perdure.agents.middleware import InputGuardrail, Middleware, OutputGuardrai
 from perdure.agents.observers import Observer
 from perdure.agents.policy import Allow, Deny, ProposedCall, RequireApproval
 from perdure.agents.questions import asking
-from perdure.agents.tools import Tool, tool
+from perdure.agents.tools import Tool, Toolbox, tool
 from perdure.session.wire import SessionRequest
+from perdure.testing.simulation.calls.client_tools import CLIENT_TOOLS
 from perdure.testing.simulation.calls.jobs import JOBS
+from perdure.testing.simulation.calls.local_tools import LOCAL_TOOLS
 from perdure.testing.simulation.calls.payments import TOOLS
+from perdure.testing.simulation.calls.servers import DESK
 from perdure.testing.simulation.calls.waits import WAITS
 from perdure.testing.simulation.choices import BESIDE, Choices
 from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL
@@ -28,6 +31,9 @@ from perdure.values.budgets import Budget
 from perdure.values.options import RequestOptions
 from perdure.values.reports import AgentReport
 from perdure.values.tasks import Task
+
+NOTICES = "notices"
+"""The sequence of who is told of waits."""
 
 ASKS = "questions"
 """The sequence of which agents can ask."""
@@ -76,7 +82,8 @@ async def policy(call: ProposedCall) -> Allow | Deny | RequireApproval:
 def some_agents(choices: Choices) -> list[Agent[Any]]:
     """Return one agent, or three that delegate and hand over to each other."""
     counts = (1, 3, 3, 3, 3, 3) if choices.all_features else (1, 1, 3, 3)
-    names = NAMES[: choices.pick(counts)]
+    count = choices.pick(counts)
+    names = NAMES if choices.has("cancels") else NAMES[:count]
     return [_agent(choices, name, [other for other in names if other != name]) for name in names]
 
 
@@ -86,6 +93,8 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
     on_exhausted: Literal["finish", "pause", "fail"] = choices.pick(("finish", "pause", "fail"))
     on_loop: Literal["ignore", "warn", "fail"] = choices.pick(("ignore", "ignore", "warn", "fail"))
     approval: Literal["marked", "changes", "all"] = choices.pick(("marked", "changes", "all"))
+    if choices.has("cancels"):  # of delegates that tell of a wait, of which there are enough then
+        approval = "all"
     protocol: Literal["native", "react_text", "json"] = choices.pick(
         ("native", "native", "native", "react_text", "json")
     )
@@ -96,9 +105,8 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
         description=f"the {name} one",
         instructions="Do it.",
         tools=[write, look, send, *_some_tools(choices)],
-        toolboxes=[asking(expires=timedelta(seconds=60))]
-        if choices.happens(4, beside=ASKS)
-        else (),
+        toolboxes=_some_toolboxes(choices),
+        takes_tools=choices.has("client tools"),
         max_iterations=choices.pick((25, 25, 3, 6)),
         budget=some_budget(choices, times=_times(choices, bool(others))),
         on_exhausted=on_exhausted,
@@ -119,7 +127,14 @@ def _some_tools(choices: Choices) -> tuple[Tool[..., Any], ...]:
     """Return tools whose effects have keys, that wait, or that start jobs; often none."""
     with_keys = TOOLS if choices.below(3, beside=BESIDE) == 2 or choices.pays_often else ()
     waits, jobs = WAITS if choices.has_waits else (), JOBS if choices.has_jobs else ()
-    return (*with_keys, *waits, *jobs)
+    local = LOCAL_TOOLS if choices.has("local tools") else ()
+    return (*with_keys, *waits, *jobs, *local)
+
+
+def _some_toolboxes(choices: Choices) -> list[Toolbox]:
+    """Return the toolbox with which an agent asks people, and the tools of a server; often none."""
+    asks = [asking(expires=timedelta(seconds=60))] if choices.happens(4, beside=ASKS) else []
+    return [*asks, DESK] if choices.has("servers") else asks
 
 
 def _others(
@@ -173,13 +188,29 @@ def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
         fields["max_iterations"] = 4
     if choices.all_features and choices.happens(6):
         fields["allowed_tools"] = choices.pick((("look", "write"), ("look", "send")))
+    if agents[0].takes_tools and choices.has("client tools"):
+        fields["client_tools"] = CLIENT_TOOLS
     task = Task(content="go", requires_human_approval=choices.happens(8))
-    return TurnRequest(agent=agents[0].name, task=task, on_done=some_url(choices), **fields)
+    return TurnRequest(
+        agent=agents[0].name,
+        task=task,
+        on_done=some_url(choices),
+        on_wait=some_notice_url(choices),
+        live=choices.has("live"),
+        **fields,
+    )
 
 
 def some_url(choices: Choices) -> str | None:
     """Return the URL of a webhook, which the worker may refuse; mostly none."""
     return (*(None,) * 9, URL, URL, REFUSED_URL)[choices.below(12, beside=BESIDE)]
+
+
+def some_notice_url(choices: Choices) -> str | None:
+    """Return the URL that is told of waits, which the worker may refuse; mostly none."""
+    if not choices.has("notices"):
+        return None
+    return choices.pick((URL, *(URL,) * 6, REFUSED_URL), beside=NOTICES)
 
 
 def has_no_canary(report: AgentReport) -> bool:
@@ -249,4 +280,6 @@ def some_session(choices: Choices, agents: Sequence[Agent[Any]]) -> SessionReque
         max_iterations=choices.pick((None, None, 4)),
         allowed_tools=("look", "send") if choices.all_features and choices.happens(6) else None,
         on_done=some_url(choices),
+        on_wait=some_notice_url(choices),
+        live=choices.has("live"),
     )

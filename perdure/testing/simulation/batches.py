@@ -45,7 +45,9 @@ def some_batch(choices: Choices, agents: Sequence[Agent[Any]]) -> SimulatedBatch
         count = min(count, 5)
     on_error: OnError = choices.pick(("go on", "go on", "go on", "stop"))
     return SimulatedBatch(
-        common=some_request(choices, agents).model_copy(update={"on_done": _url(choices)}),
+        common=some_request(choices, agents).model_copy(
+            update={"on_done": _url(choices), "client_tools": ()}
+        ),
         items=tuple(_item(choices, number) for number in range(1, count + 1)),
         at_once=choices.pick((2, 1, 3, 12)),
         part_items=choices.pick((2, 1, 3, 100)),

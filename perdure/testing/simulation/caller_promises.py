@@ -30,6 +30,12 @@ def definition_is_pinned(simulated: Simulated) -> None:
         raise BrokenError("definition is pinned", message)
 
 
+def live_text_is_of_its_call(simulated: Simulated) -> None:
+    """Live text is what the model says in this call, from its beginning, and nothing else."""
+    if simulated.hearing.misheard:
+        raise BrokenError("live text is of its call", simulated.hearing.misheard)
+
+
 def limits_of_the_caller_hold(simulated: Simulated) -> None:
     """What a caller has limited stays limited in forks, resumed turns, later runs and delegates.
 
@@ -106,7 +112,8 @@ def _check_approvals(simulated: Simulated, request: TurnRequest) -> None:
     }
     for effect in simulated.world.effects:
         run = effect.activity.run
-        if not effect.only_reads and (run.id, effect.call_id) not in approved:
+        is_of_turn = _is_asked_for(run.root)
+        if is_of_turn and not effect.only_reads and (run.id, effect.call_id) not in approved:
             message = f"{effect.tool} ({effect.call_id}) is called, and nobody has approved it"
             raise BrokenError(PROMISE, message, run)
 
@@ -115,7 +122,7 @@ def _check_budgets(simulated: Simulated, request: TurnRequest) -> None:
     """Check that each turn of the caller has its limits and the rules of its agent."""
     limited = [name for name, limit in request.budget or () if limit is not None]
     for run in simulated.server.runs:
-        if run.parent is not None or run.read.request is None or run.takes_back:
+        if run.parent is not None or run.read.request is None or not _is_asked_for(run):
             continue
         if run.read.request.agent != request.agent:
             message = f"it begins with the rules of {run.read.request.agent}, after {request.agent}"
@@ -145,5 +152,12 @@ def _check_named(simulated: Simulated) -> None:
 
 
 def _is_of_caller(run: SimulatedRun) -> bool:
-    """Return whether a run is of a turn that is not that of a delegate."""
+    """Return whether a run is of a turn of the caller that is not that of a delegate."""
+    if not _is_asked_for(run):
+        return False
     return run.begun.type == TURN and (run.parent is None or run.parent[0].begun.type == SESSION)
+
+
+def _is_asked_for(run: SimulatedRun) -> bool:
+    """Return whether the caller has asked for a turn, and no hook and nobody who takes back."""
+    return not run.takes_back and not run.id.startswith("hooks/")

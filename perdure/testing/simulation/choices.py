@@ -18,6 +18,24 @@ BESIDE = "beside"
 """The first sequence of numbers beside the others, which several features share."""
 
 
+_FEATURES: dict[str, tuple[str, int]] = {
+    "client tools": ("client tools 6", 8),
+    "servers": ("servers 11", 8),
+    "notices": ("notices 11", 8),
+    "local tools": ("local tools 12", 8),
+    "live": ("live 6", 8),
+    "hooks": ("hooks 2", 8),
+    "cancels": ("cancels 32", 6),
+    "reminders": ("reminders 28", 5),
+    "jobs of a session": ("jobs of a session 3", 3),
+    "jobs of a batch": ("jobs of a batch 19", 3),
+}
+"""Features that a simulation has once in so many times, with the sequences that decide that.
+
+The sequences leave the seeds alone that tests and pages name.
+"""
+
+
 class Choices:
     """Choices drawn from a seed, or replayed from a list, after which all are 0.
 
@@ -25,12 +43,16 @@ class Choices:
         made: The choices so far.
     """
 
-    def __init__(self, seed: int, replayed: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, seed: int, replayed: Sequence[int] | None = None, kind: str = "turn"
+    ) -> None:
         self.made: list[int] = []
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - it has to be repeatable
         self._beside: dict[str, random.Random] = {}
         self._replayed = replayed
+        self._kind = kind
+        self._has: dict[str, bool] = {}
 
     @functools.cached_property
     def all_features(self) -> bool:
@@ -52,8 +74,27 @@ class Choices:
 
     @functools.cached_property
     def has_jobs(self) -> bool:
-        """Whether tools of the simulation start jobs, as in a sixth of the simulations."""
-        return self._make(6, random.Random(f"{self._seed} jobs 57")) == 5  # noqa: S311
+        """Whether tools of the simulation start jobs, as in a sixth of the simulations.
+
+        Sessions and batches have them more often: their turns have less time for them.
+        """
+        has_jobs = self._make(6, random.Random(f"{self._seed} jobs 57")) == 5  # noqa: S311
+        return has_jobs or (
+            self._kind in ("session", "batch") and self.has(f"jobs of a {self._kind}")
+        )
+
+    def has(self, feature: str) -> bool:
+        """Return whether the simulation has a feature that most simulations do not have."""
+        if feature not in self._has:
+            sequence, one_in = _FEATURES[feature]
+            drawn = random.Random(f"{self._seed} {sequence}")  # noqa: S311
+            self._has[feature] = self._make(one_in, drawn) == one_in - 1
+        return self._has[feature]
+
+    @functools.cached_property
+    def calls_often(self) -> bool:
+        """Whether models mostly call tools, as some are of a kind that few simulations have."""
+        return any(map(self.has, ("client tools", "servers", "local tools")))
 
     def about_waits(self, count: int) -> int:
         """Return a number from 0 to `count` - 1 for a wait or an event."""

@@ -10,16 +10,22 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.operatorservice.v1 import ListSearchAttributesResponse
 from temporalio.api.workflowservice.v1 import (
+    DescribeScheduleRequest,
+    DescribeScheduleResponse,
     DescribeWorkflowExecutionResponse,
     GetWorkflowExecutionHistoryResponse,
     GetWorkflowExecutionHistoryReverseResponse,
+    UpdateScheduleRequest,
+    UpdateScheduleResponse,
 )
+from temporalio.client import ScheduleDescription
 from temporalio.client import WorkflowHistoryEventFilterType as EventFilter
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.testing.simulation.reading import memo_of
 from perdure.testing.simulation.server.runs import SimulatedRun
-from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
+from perdure.testing.simulation.server.schedules import SimulatedSchedules
+from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE, description_of
 from perdure.testing.simulation.server.server import SimulatedServer
 
 _PAGE = 40
@@ -40,6 +46,9 @@ class HistoryClient:
 
     It has the few methods of a client that activities of turns call. It is its own workflow service
     and operator service.
+
+    Attributes:
+        schedules: The schedules of the server; None if there are none.
     """
 
     data_converter = CONVERTER
@@ -47,6 +56,7 @@ class HistoryClient:
     identity = "simulation"
 
     def __init__(self, server: SimulatedServer) -> None:
+        self.schedules: SimulatedSchedules | None = None
         self._server = server
         self.workflow_service = self.operator_service = self
 
@@ -105,6 +115,31 @@ class HistoryClient:
         """Return that the namespace has no search attributes of Perdure."""
         return ListSearchAttributesResponse()
 
+    def get_schedule_handle(self, schedule_id: str) -> SimulatedScheduleHandle:
+        """Return a handle that reads a schedule."""
+        return SimulatedScheduleHandle(self, schedule_id)
+
+    async def describe_schedule(self, request: Any, **options: Any) -> DescribeScheduleResponse:
+        """Describe a schedule.
+
+        Raises:
+            RPCError: There is none of this id.
+        """
+        if self.schedules is None:
+            raise RPCError("schedule not found", RPCStatusCode.NOT_FOUND, b"")
+        return self.schedules.described(request.schedule_id)
+
+    async def update_schedule(
+        self, request: UpdateScheduleRequest, **options: Any
+    ) -> UpdateScheduleResponse:
+        """Replace a schedule.
+
+        Raises:
+            RPCError: It has changed since it was read.
+        """
+        assert self.schedules is not None
+        return self.schedules.update(request)
+
     def _run(self, workflow_id: str, run_id: str) -> SimulatedRun:
         for run in reversed(self._server.runs):
             if run.id == workflow_id and run_id in ("", run.begun.run_id):
@@ -136,3 +171,21 @@ class SimulatedHandle:
         """Return at the end of the workflow; for a run that is not over, never."""
         if not self._run.closed:
             await asyncio.Event().wait()
+
+
+class SimulatedScheduleHandle:
+    """The handle of a schedule, like `temporalio.client.ScheduleHandle`."""
+
+    def __init__(self, client: HistoryClient, schedule_id: str) -> None:
+        self._client = client
+        self._id = schedule_id
+
+    async def describe(self) -> ScheduleDescription:
+        """Describe the schedule.
+
+        Raises:
+            RPCError: There is none of this id.
+        """
+        request = DescribeScheduleRequest(schedule_id=self._id)
+        response = await self._client.describe_schedule(request)
+        return description_of(self._id, response)

@@ -6,7 +6,7 @@ import json
 
 from temporalio.common import RawValue
 
-from perdure.delivery.webhook import WebhookCall
+from perdure.delivery.webhook import WebhookCall, WebhookMessage
 from perdure.temporal.names import MEMO_WEBHOOK, WEBHOOK
 from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.observations import Simulated, effects_of, last_runs
@@ -29,8 +29,11 @@ def webhooks_are_delivered_or_recorded(simulated: Simulated) -> None:
     runs = simulated.server.runs
     message_ids = set[str]()
     others = [
-        (run, *run.parent) for run in runs if run.begun.type == WEBHOOK and run.parent is not None
+        (run, *run.parent)
+        for run in runs
+        if run.begun.type == WEBHOOK and run.parent is not None and not call_of(run).message
     ]
+    deliveries = len(others)
     for turn in last_runs(simulated.server):
         events = effects_of(simulated.server, turn)
         mine = [run for run, parent, number in others if number < events.get(parent, 0)]
@@ -44,19 +47,35 @@ def webhooks_are_delivered_or_recorded(simulated: Simulated) -> None:
             message_ids.add(_check_delivery(simulated, turn, delivery))
     for delivery, replaced, _ in others:
         message_ids.add(_check_delivery(simulated, replaced, delivery))
-    if len(message_ids) != sum(run.begun.type == WEBHOOK for run in runs):
+    if len(message_ids) != deliveries:
         raise BrokenError(PROMISE, f"several webhooks have the ids {sorted(message_ids)}")
 
 
 def _check_delivery(simulated: Simulated, turn: SimulatedRun, delivery: SimulatedRun) -> str:
     """Check what a receiver was sent and what is recorded; return the id of the message."""
+    call, received = call_of(delivery), check_attempts(simulated, delivery, turn)
+    for one in received:
+        _check_message(turn, one)
+    return call.id
+
+
+def call_of(delivery: SimulatedRun) -> WebhookCall:
+    """Return the input of a delivery."""
     [payload] = attributes(delivery.history.events[0]).input.payloads
-    call = unpack(RawValue(payload), WebhookCall)
+    return unpack(RawValue(payload), WebhookCall)
+
+
+def check_attempts(
+    simulated: Simulated, delivery: SimulatedRun, turn: SimulatedRun
+) -> list[ReceivedMessage]:
+    """Check the attempts of a delivery and its record; return what its receiver was sent."""
+    call = call_of(delivery)
     received = [one for one in simulated.world.received if one.delivery == delivery.id]
     if received and call.url != URL:
         raise BrokenError(PROMISE, f"{call.url} is refused, and was sent a message", delivery)
     for one in received:
-        _check_message(turn, call, one)
+        if one.id != call.id:
+            raise BrokenError(PROMISE, f"an attempt has the id {one.id}, not {call.id}", turn)
         if any(canary in str(one.message) for canary in simulated.world.canaries):
             message = f"a webhook has it: {one.message}"
             raise BrokenError("refused text leaves by no door", message, turn)
@@ -66,13 +85,12 @@ def _check_delivery(simulated: Simulated, turn: SimulatedRun, delivery: Simulate
         raise BrokenError(PROMISE, f"it has ended with {delivery.closed}: {record}", delivery)
     if is_delivered and not any(200 <= one.status < 300 for one in received):
         raise BrokenError(PROMISE, "no receiver has accepted it", delivery)
-    return call.id
+    return received
 
 
-def _check_message(turn: SimulatedRun, call: WebhookCall, received: ReceivedMessage) -> None:
-    """Check a message that a receiver was sent."""
-    if received.id != call.id:
-        raise BrokenError(PROMISE, f"an attempt has the id {received.id}, not {call.id}", turn)
+def _check_message(turn: SimulatedRun, received: ReceivedMessage) -> None:
+    """Check a message that a receiver was sent about the end of a turn."""
+    assert isinstance(received.message, WebhookMessage)
     told, ended = received.message.data, turn.read.ended
     if ended is None or (told.id, told.outcome) != (turn.id, ended.outcome):
         raise BrokenError(PROMISE, f"it says {told}, and the turn has ended with {ended}", turn)

@@ -12,7 +12,7 @@ from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.observations import Simulated, chain, last_runs
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
-from perdure.turn import call_tokens, unsettled
+from perdure.turn import call_tokens, call_waits, unsettled
 from perdure.turn.facts import (
     CallFinished,
     JobStopped,
@@ -42,7 +42,7 @@ def jobs_have_one_result(simulated: Simulated) -> None:
     It counts also if it came before the tool was lost. A refused result leaves no trace, and so
     does one with a token that is not that of a call of the turn.
     """
-    tokens = {job.token for job in simulated.world.jobs.started}
+    tokens = simulated.world.client_tokens | {job.token for job in simulated.world.jobs.started}
     if not tokens:
         return
     _check_tokens(simulated.server, tokens)
@@ -68,13 +68,17 @@ def jobs_are_cancelled(simulated: Simulated) -> None:
 
 
 def jobs_are_charged_once(simulated: Simulated) -> None:
-    """A call that starts a job is charged when it does, and its wait and its result are free."""
-    for last in last_runs(simulated.server) if simulated.world.jobs.started else ():
+    """A call that starts a job is charged when it does, and its wait and its result are free.
+
+    A call of the client is charged when it begins to wait.
+    """
+    has_jobs = simulated.world.jobs.started or simulated.world.client_tokens
+    for last in last_runs(simulated.server) if has_jobs else ():
         for run in chain(simulated.server, last):
             state = TurnState()
             for fact in run.facts:
-                before, state = _spent(state), apply(state, fact)
-                charged = _charge_of(fact)
+                charged, before = _charge_of(fact, state), _spent(state)
+                state = apply(state, fact)
                 if charged is not None and _spent(state) - before != charged:
                     message = f"{_spent(state) - before} tool calls are charged for {fact}"
                     raise BrokenError(CHARGES, message, run)
@@ -84,7 +88,7 @@ def _spent(state: TurnState) -> int:
     return state.accounts.ledger.spent.tool_calls
 
 
-def _charge_of(fact: Recorded) -> int | None:
+def _charge_of(fact: Recorded, before: TurnState) -> int | None:
     """Return how many tool calls a fact about a job costs; None for other facts."""
     match fact:
         case ToolReturned(output=output) if output.handle is not None:
@@ -92,7 +96,8 @@ def _charge_of(fact: Recorded) -> int | None:
         case CallFinished() | Polled() | JobStopped():
             return 0
         case WaitBegan(calls=(_, *_) as waits) if all(wait.is_job for wait in waits):
-            return 0
+            begun = {wait.key for wait in call_waits.open_waits(before)}
+            return sum(wait.is_of_client and wait.key not in begun for wait in waits)
         case _:
             return None
 
@@ -153,7 +158,7 @@ class _Jobs:
                 of = self._answers.get(output.content, set())
                 if not of <= _REFUSED:
                     self._finish(key, output)
-            case Polled(poll, ToolOutput() as output):
+            case Polled(poll, ToolOutput(inquiry=None) as output):
                 self._finish(ToolKey(poll.step, poll.call), output)
             case WaitEnded(woken=ends):
                 parsed = [parse_key(end.key) for end in ends]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.common import RawValue
 
 from perdure.clients.reading import public_events
@@ -23,7 +25,8 @@ from perdure.session.facts import (
 )
 from perdure.session.state import SessionState, apply
 from perdure.session.wire import Left, Say, SessionRequest, Unqueue, UpdateResult
-from perdure.temporal.names import CLOSE, SAY, SESSION, STEER, TURN, UNQUEUE
+from perdure.temporal.histories.turn_history import key_of
+from perdure.temporal.names import CALL_MODEL, CLOSE, SAY, SESSION, STEER, TURN, UNQUEUE
 from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import attributes, name_of
@@ -38,18 +41,26 @@ _ENDS_OF_CHILDREN = {
 }
 
 
+class Hearing(Protocol):
+    """What was told of the text of models while it was generated."""
+
+    misheard: str
+
+
 @dataclass(frozen=True)
 class Simulated:
     """All that a check may look at.
 
     Attributes:
-        request: The input of the turn or the session; None for a batch.
+        request: The input of the turn or the session; None for a batch or a schedule.
+        hearing: What the worker has told of live text.
     """
 
     server: SimulatedServer
     world: SimulatedWorld
     people: People
     request: TurnRequest | SessionRequest | None
+    hearing: Hearing
 
 
 def last_runs(server: SimulatedServer) -> Iterator[SimulatedRun]:
@@ -111,6 +122,14 @@ def public_texts(server: SimulatedServer, last: SimulatedRun) -> Iterator[str]:
             if is_event(fact):
                 shown = public_events.shown(fact, about["calls"], public_events.PRIVATE)
                 yield str(shown)
+
+
+def ended_locally(event: HistoryEvent) -> str | None:
+    """Return the key of the local activity whose result an event records; None for all others."""
+    if name_of(event) != "MARKER_RECORDED" or "result" not in attributes(event).details:
+        return None
+    key = key_of(event)
+    return None if key is None else str(key)
 
 
 def sessions(server: SimulatedServer) -> dict[str, list[SimulatedRun]]:
@@ -244,6 +263,21 @@ def begins_turn_after_cancel(run: SimulatedRun) -> bool:
                 tasks_since += 1
             case "START_CHILD_WORKFLOW_EXECUTION_INITIATED" if (tasks_since or 0) > 1:
                 return True
+    return False
+
+
+def asks_model_after_cancel(run: SimulatedRun) -> bool:
+    """Return whether a turn asks a model after the task that was told of its cancel."""
+    tasks_since: int | None = None
+    for event in run.history.events if run.begun.type == TURN and run.is_cancelled else ():
+        match name_of(event):
+            case "WORKFLOW_EXECUTION_CANCEL_REQUESTED":
+                tasks_since = 0
+            case "WORKFLOW_TASK_COMPLETED" if tasks_since is not None:
+                tasks_since += 1
+            case "ACTIVITY_TASK_SCHEDULED" if (tasks_since or 0) > 1:
+                if attributes(event).activity_type.name == CALL_MODEL:
+                    return True
     return False
 
 

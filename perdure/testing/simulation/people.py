@@ -14,15 +14,17 @@ from pydantic import BaseModel
 from perdure.temporal import failures
 from perdure.temporal.names import ADD_BUDGET, CALL_MODEL, DECIDE, EMIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import pack
+from perdure.testing.simulation.calls.servers import some_decisions
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, Update, UpdateResponse
 from perdure.testing.simulation.server.server import SimulatedServer
-from perdure.turn import call_waits
+from perdure.turn import call_waits, questions
 from perdure.turn.wait_values import Emit
 from perdure.turn.wire import Steer
 from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.budgets import BudgetUpdate
+from perdure.values.questions import Question
 
 MOMENTS = "moments"
 """The sequence of what people do at the moments at which it matters most."""
@@ -31,6 +33,7 @@ PATIENCE = 60
 """After so many looks at a turn, somebody cancels it."""
 
 _PAUSES_S = (10, 1, 0.2, 100)
+_TELLS = "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED"
 _CANCELS = 40
 
 
@@ -149,6 +152,11 @@ class People:
             and self._choices.happens(6, beside=MOMENTS)
         ):
             self._server.clock.later(0, lambda: self._say(run))
+        if _tells_parent(run) and self._choices.has("cancels"):
+            self._server.clock.later(0, lambda: self._cancel_delegate(run))
+
+    def _cancel_delegate(self, run: SimulatedRun) -> None:
+        self._server.cancel(run, "meanwhile")
 
     def _interfere(self, run: SimulatedRun) -> None:
         if run.closed:
@@ -200,7 +208,11 @@ class People:
         waiting = run.read.waiting
         for approval in waiting.pending if waiting else ():
             if approval.is_question:
-                self._answer(run, approval)
+                question = questions.question_of(run.read, approval.call_id)
+                if question is not None and question.server:
+                    self._answer_server(run, approval, question)
+                else:
+                    self._answer(run, approval)
                 continue
             says = self._choices.pick(
                 ("approve", "approve", "approve", "deny", "edit", "wrong", "-")
@@ -228,6 +240,20 @@ class People:
                 call_id=question.call_id,
                 digest=question.digest,
                 approve=says != "deny",
+                answer=answer,
+                by=f"person {len(self.sent)}",
+            )
+            self._send(run, DECIDE, decision)
+
+    def _answer_server(
+        self, run: SimulatedRun, approval: PendingApproval, question: Question
+    ) -> None:
+        """Answer what a server asks during a call, or deny it."""
+        for approve, answer in some_decisions(self._choices, question, len(self.sent)):
+            decision = Decision(
+                call_id=approval.call_id,
+                digest=approval.digest,
+                approve=approve,
                 answer=answer,
                 by=f"person {len(self.sent)}",
             )
@@ -280,3 +306,11 @@ def _asks_guarded_model(run: SimulatedRun) -> bool:
         and agent is not None
         and agent.answer_checks > 0
     )
+
+
+def _tells_parent(run: SimulatedRun) -> bool:
+    """Return whether a delegate has begun to tell the turns above it something.
+
+    A cancel that comes now must not be forgotten while it waits for that.
+    """
+    return run.is_delegate and name_of(run.history.events[-1]) == _TELLS

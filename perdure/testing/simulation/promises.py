@@ -19,10 +19,20 @@ from perdure.testing.simulation import (
     job_promises,
     session_promises,
 )
+from perdure.testing.simulation.features import (
+    client_promises,
+    hook_promises,
+    inquiry_promises,
+    notice_promises,
+    reminder_promises,
+    schedule_promises,
+)
 from perdure.testing.simulation.observations import (
     Simulated,
+    asks_model_after_cancel,
     begins_turn_after_cancel,
     effects_of,
+    ended_locally,
     last_runs,
     messages_of_turn,
     public_texts,
@@ -92,7 +102,8 @@ def recorded_once(simulated: Simulated) -> None:
     """A step whose result is recorded is never made again.
 
     No activity of a model or a tool is scheduled again, in any run of the turn, once its result is
-    in history; after a reset, once it is in the history up to the point.
+    in history; after a reset, once it is in the history up to the point. Neither is the call of a
+    local tool, whose result is a marker.
     """
     ended: dict[str, set[str]] = {}
     for run in simulated.server.runs:
@@ -108,6 +119,10 @@ def recorded_once(simulated: Simulated) -> None:
                 key = parse_key(keys[content.scheduled_event_id])
                 if isinstance(key, ModelKey | ToolKey):
                     done.add(keys[content.scheduled_event_id])
+            elif (local := ended_locally(event)) is not None:
+                if local in done:
+                    raise BrokenError("recorded once", f"{local} runs again", run)
+                done.add(local)
 
 
 def effects_at_most_once(simulated: Simulated) -> None:
@@ -207,9 +222,11 @@ def updates_are_answered(simulated: Simulated) -> None:
 def nothing_is_stuck(simulated: Simulated) -> None:
     """Every turn ends: a cancel reaches all of its delegates, and nothing of it is left.
 
-    A session that was cancelled begins no further turn.
+    A session that was cancelled begins no further turn, and a turn asks no model any more.
     """
     for run in simulated.server.runs:
+        if asks_model_after_cancel(run):
+            raise BrokenError("nothing is stuck", "it asks a model after the cancel", run)
         if begins_turn_after_cancel(run):
             raise BrokenError("nothing is stuck", "a turn begins after the cancel", run)
         if not run.closed:
@@ -234,6 +251,7 @@ ALWAYS: tuple[Callable[[Simulated], None], ...] = (
     bill_within_limit,
     waits_are_shown,
     *batch_promises.ALWAYS,
+    *schedule_promises.ALWAYS,
 )
 """The checks after everything that happens."""
 
@@ -243,14 +261,21 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     recorded_once,
     effects_at_most_once,
     caller_promises.definition_is_pinned,
+    caller_promises.live_text_is_of_its_call,
     caller_promises.limits_of_the_caller_hold,
     caller_promises.answers_are_of_people,
     messages_once_in_order,
     session_promises.messages_once_in_order,
     refused_text_leaves_by_no_door,
+    client_promises.clients_run_their_tools,
+    hook_promises.hooks_start_once,
+    notice_promises.waits_are_told_once,
+    inquiry_promises.servers_are_told_answers_once,
+    reminder_promises.reminders_come_once,
     *batch_promises.AT_THE_END,
     *call_promises.AT_THE_END,
     *job_promises.AT_THE_END,
+    *schedule_promises.AT_THE_END,
 )
 """The checks of a whole simulation."""
 

@@ -22,6 +22,7 @@ from perdure.temporal.names import (
     UNQUEUE,
 )
 from perdure.temporal.payloads import pack
+from perdure.testing.simulation.calls.client_tools import CLIENT_TOOLS
 from perdure.testing.simulation.people import MOMENTS, PATIENCE, Empty, People
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun
@@ -49,6 +50,7 @@ class SessionPeople(People):
         self._names = names
         self._left = server.choices.pick((1, 2, 3, 5))
         self._is_forked = False
+        self._tools = CLIENT_TOOLS if server.choices.has("client tools") else ()
         super().__init__(server, workflow_id)
         server.on_event.append(self._watch_session)
         server.on_event.append(self._watch_moments)
@@ -65,7 +67,9 @@ class SessionPeople(People):
         if self._left > 0:
             if not session.session.is_busy or self._choices.happens(3):
                 self._write(session)
-        elif not session.session.is_busy and not self._choices.happens(3):
+        elif session.session.is_busy or session.session.reminders:
+            pass
+        elif not self._choices.happens(3):
             if session.session.queue and not self._choices.happens(3):
                 self._send(session, RESUME, Empty())
             else:
@@ -150,7 +154,9 @@ class SessionPeople(People):
         else:
             any_wish = self._choices.pick(_WISHES)
             agent = self._choices.pick(self._names) if self._choices.happens(6) else None
-            self._send(session, SAY, Say(text=text, if_busy=any_wish, agent=agent))
+            tools = () if any_wish == "steer" else self._tools
+            said = Say(text=text, if_busy=any_wish, agent=agent, client_tools=tools)
+            self._send(session, SAY, said)
         self.texts[self.sent[-1].id] = text
 
     def add(self, run: SimulatedRun) -> None:

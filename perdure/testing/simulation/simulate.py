@@ -27,10 +27,14 @@ from perdure.testing.simulation.agents import (
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.features.schedule_people import SchedulePeople
+from perdure.testing.simulation.features.schedules import SimulatedSchedule, some_schedule
 from perdure.testing.simulation.observations import Simulated
 from perdure.testing.simulation.operations.afterwards import Afterwards
 from perdure.testing.simulation.operations.branches import Branches
+from perdure.testing.simulation.operations.clients import TurnClients
 from perdure.testing.simulation.operations.deploys import Deploys
+from perdure.testing.simulation.operations.reminding import Reminding
 from perdure.testing.simulation.operations.resetting import Operator
 from perdure.testing.simulation.operations.sending import ResultSenders
 from perdure.testing.simulation.operations.terminating import Terminator
@@ -40,6 +44,7 @@ from perdure.testing.simulation.server.attempts import SimulatedAttempts
 from perdure.testing.simulation.server.clock import VirtualClock
 from perdure.testing.simulation.server.effects import Effects
 from perdure.testing.simulation.server.resets import Resets
+from perdure.testing.simulation.server.schedules import SimulatedSchedules
 from perdure.testing.simulation.server.sdk import BegunRun
 from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
 from perdure.testing.simulation.session_people import SessionPeople
@@ -50,9 +55,9 @@ from perdure.turn.wire import TurnRequest
 
 _MOST_STEPS = 30_000
 
-Kind = Literal["turn", "session", "batch"]
-"""What is simulated: a turn with its delegates, or a session or a batch with its turns."""
-Request = TurnRequest | SessionRequest | SimulatedBatch
+Kind = Literal["turn", "session", "batch", "schedule"]
+"""What is simulated: a turn with its delegates, or a session, a batch or a schedule of turns."""
+Request = TurnRequest | SessionRequest | SimulatedBatch | SimulatedSchedule
 """The input of what is simulated."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -61,6 +66,7 @@ _INPUTS: dict[Kind, Callable[[Choices, Sequence[Agent[Any]]], Request]] = {
     "turn": some_request,
     "session": some_session,
     "batch": some_batch,
+    "schedule": some_schedule,
 }
 
 
@@ -111,9 +117,9 @@ def simulate(
             Then nothing else goes wrong.
 
     Raises:
-        ConfigurationError: An agent cannot be simulated: it has local tools or MCP servers.
+        ConfigurationError: An agent cannot be simulated: it has MCP servers.
     """
-    made = Choices(seed, choices)
+    made = Choices(seed, choices, kind)
     _refuse(agents or ())
     server = SimulatedServer(made, VirtualClock(made))
     if agents is None:
@@ -123,7 +129,9 @@ def simulate(
     if request is None:
         request = _INPUTS[kind](made, agents)
     has_guards = any(agent.middleware for agent in agents)
-    bills_most = kind == "turn" and made.all_features and made.happens(2, beside="bills")
+    bills_most = (kind == "turn" and made.all_features and made.happens(2, beside="bills")) or (
+        kind == "schedule" and made.happens(2, beside="bills")
+    )
     notes_messages = kind != "turn" or has_guards
     world = SimulatedWorld(made, notes_messages=notes_messages, bills_most=bills_most)
     worker = SimulatedWorker(server, agents, world)
@@ -182,9 +190,12 @@ class _Scene:
             BrokenError: A promise was broken.
         """
         server, request = self._server, self._request
-        input_ = None if isinstance(request, SimulatedBatch) else request
-        ResultSenders(server, self._world.jobs)
-        simulated = Simulated(server, self._world, self._begun(request), input_)
+        input_ = request if isinstance(request, TurnRequest | SessionRequest) else None
+        senders = ResultSenders(server, self._world.jobs)
+        if server.choices.has("client tools"):
+            TurnClients(server, self._world, senders)
+        people = self._begun(request)
+        simulated = Simulated(server, self._world, people, input_, self._worker)
         if server.choices.all_features:
             Deploys(server, self._worker, self._agents)
             Terminator(server, self._effects.terminate)
@@ -204,6 +215,12 @@ class _Scene:
         if isinstance(request, SimulatedBatch):
             timeout, terminate = _timeout(server), self._effects.terminate
             return BatchPeople(server, "batch", request, task_timeout=timeout, terminate=terminate)
+        if isinstance(request, SimulatedSchedule):
+            schedules = SimulatedSchedules(server, _timeout(server))
+            self._worker.client.schedules = schedules
+            stored = self._worker.run(request.stored(self._worker.client))
+            schedule = schedules.create(request.definition.id, stored, request.times)
+            return SchedulePeople(server, schedules, schedule)
         if isinstance(request, SessionRequest):
             workflow_id, workflow_type = "session", SESSION
             names = [agent.name for agent in self._agents]
@@ -214,7 +231,14 @@ class _Scene:
         run_id, timeout = server.new_run_id(), _timeout(server)
         begun = BegunRun(workflow_id, run_id, run_id, workflow_type, 0, task_timeout=timeout)
         server.start(begun, [pack(request).payload])
+        if workflow_type == SESSION and server.choices.has("reminders"):
+            Reminding(server, people)
         Afterwards(server, self._worker, people, self._world.payments, timeout)
+        if server.choices.has("hooks"):
+            from perdure.testing.simulation.operations.hooks import HookDeliveries
+
+            world, worker, agents = self._world, self._worker, self._agents
+            HookDeliveries(server, worker, world, people, agents, timeout)
         if workflow_type == TURN and server.choices.all_features:
             resets = Resets(server, self._attempts, self._effects)
             Operator(server, resets, self._world, people)
@@ -247,8 +271,7 @@ def shrunk(
 
 def _refuse(agents: Iterable[Agent[Any]]) -> None:
     for agent in agents:
-        has_local = any(tool.local for tool in agent.toolset().values())
-        if has_local or agent.servers:
+        if agent.servers:
             raise errors.ConfigurationError(
-                f"agent {agent.name}: local tools and MCP servers cannot be simulated yet"
+                f"agent {agent.name}: MCP servers cannot be simulated yet"
             )

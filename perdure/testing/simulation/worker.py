@@ -6,6 +6,7 @@ by the code of a real worker. Only models and tools are played: by the world.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,12 +21,12 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from perdure.activities import effect_keys
+from perdure.activities import effect_keys, heartbeats, streaming
 from perdure.activities.call_tool import Handler
 from perdure.activities.effect_keys import Recognized
 from perdure.activities.effects_afterwards import EffectsAfterwards
 from perdure.activities.effects_before_reset import EffectsBeforeReset
-from perdure.activities.provider import ModelRequest
+from perdure.activities.provider import Heard, ModelRequest
 from perdure.activities.webhook_rules import WebhookRules
 from perdure.activities.webhooks import NOT_SENT, Webhooks, not_delivered
 from perdure.agents.agent import Agent
@@ -33,6 +34,7 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.agents.tools import Tool
 from perdure.base import replace
 from perdure.delivery.webhook import Delivered, Notification
+from perdure.live_text.values import LiveText
 from perdure.temporal import failures
 from perdure.temporal.names import (
     CALL_MODEL,
@@ -53,6 +55,7 @@ from perdure.turn.effect_values import Verification
 from perdure.turn.keys import ToolKey, parse_key
 from perdure.turn.wire import Noted, ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
+from perdure.values.messages import Text
 from perdure.worker import AgentWorker, internals
 from perdure.worker.assembly import build
 from perdure.worker.settings import WorkerSettings
@@ -107,13 +110,20 @@ class SimulatedWorker:
     """Does the work of activities, at once in virtual time.
 
     It has two processes, each with its caches. An attempt runs in one of them.
+
+    Attributes:
+        client: The client of its activities.
+        misheard: The first live text that is not that of its call; empty if there is none.
     """
 
     def __init__(self, server: SimulatedServer, agents: Sequence[Agent[Any]], world: World) -> None:
         self._server = server
         self._world = world
+        self.misheard = ""
+        self._said = ""
         self._running: Activity | None = None
-        self._client = cast("Client", HistoryClient(server))
+        self.client = HistoryClient(server)
+        self._client = cast("Client", self.client)
         self._models = {model for agent in agents for model in agent.models} | {"model:second"}
         self._tools = {name: item for agent in agents for name, item in agent.toolset().items()}
         self._agents = dict.fromkeys((0, 1), agents)
@@ -272,7 +282,13 @@ class SimulatedWorker:
         environment.info = self._info(activity)
         self._running = activity
         handler = self._handler(activity)
-        result: RawValue = await environment.run(handler, RawValue(activity.input))
+        told: list[LiveText] = []
+        heartbeats.beat_with(lambda payload: told.append(unpack(payload, LiveText)))
+        self._said = ""
+        try:
+            result: RawValue = await environment.run(handler, RawValue(activity.input))
+        finally:
+            self._check_told(activity, told)
         if activity.type == RESOLVE_AGENT:
             return _with_known_secret(result, activity)
         if activity.type != CALL_MODEL:
@@ -284,6 +300,24 @@ class SimulatedWorker:
         """Answer a request, as the provider of all models."""
         assert self._running is not None
         return self._world.answer(self._running, request)
+
+    async def stream(self, request: ModelRequest, heard: Heard) -> ModelAnswer:
+        """Answer a request, as `complete` does, and say the text in pieces before that."""
+        answer = await self.complete(request)
+        self._said = "".join(part.text for part in answer.message.parts if isinstance(part, Text))
+        half = len(self._said) // 2
+        for piece in filter(None, (self._said[:half], self._said[half:])):
+            heard(piece)
+            await asyncio.sleep(2 * streaming.EVERY_S)
+            self._server.counts["pieces of live text"] += 1
+        return answer
+
+    def _check_told(self, activity: Activity, told: Sequence[LiveText]) -> None:
+        """Note the first live text that is not what the model has said in this call."""
+        for live in told:
+            end = live.offset + len(live.text)
+            if self._said[live.offset : end] != live.text and not self.misheard:
+                self.misheard = f"{activity.key} of {activity.run.id}: {live.text!r}"
 
     async def close(self) -> None:
         """Close nothing."""

@@ -14,12 +14,13 @@ from decimal import Decimal
 from perdure import errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
-from perdure.delivery.webhook import Notification, WebhookMessage
+from perdure.delivery.webhook import Notification, WaitMessage, WebhookMessage
 from perdure.errors import PerdureError
-from perdure.testing.simulation.calls.jobs import ABOUT_JOBS, JobService, some_job
-from perdure.testing.simulation.calls.payments import Payments, some_payment
-from perdure.testing.simulation.calls.questions import some_question
-from perdure.testing.simulation.calls.waits import some_wait
+from perdure.testing.simulation.calls.deliveries import SentDelivery
+from perdure.testing.simulation.calls.jobs import JobService
+from perdure.testing.simulation.calls.payments import Payments
+from perdure.testing.simulation.calls.proposed import some_call
+from perdure.testing.simulation.calls.servers import AskingServer
 from perdure.testing.simulation.choices import BESIDE, Choices
 from perdure.testing.simulation.server.runs import Activity
 from perdure.turn.effect_values import Verification
@@ -50,7 +51,6 @@ _IN_TEAM = ("ends", *("calls",) * 2, *("others",) * 9, "odd")
 ASIDE = "aside"
 """The beginning of the words that guarded delegates say beside their calls."""
 
-_ARGUMENTS = ("{}", '{"a": 1}', '{"a": 2}', '{"a": 3}', '{"a": 4}', "[", "null")
 _STATUSES = (200, 204, 200, 500, 429, 500, 503, 404, 410, 302)
 """The statuses with which receivers of webhooks answer."""
 _FAILURES: tuple[Callable[[], PerdureError], ...] = (
@@ -93,7 +93,7 @@ class ReceivedMessage:
 
     delivery: str
     id: str
-    message: WebhookMessage
+    message: WebhookMessage | WaitMessage
     status: int
 
 
@@ -115,6 +115,9 @@ class SimulatedWorld:
         effects: All effects of tools, in order.
         payments: The service of the tools whose effects have keys.
         jobs: The service that runs the jobs of tools whose result comes later.
+        servers: The MCP server that asks people during calls.
+        client_tokens: The tokens of the calls that waited for the client of their turn.
+        deliveries: What other systems deliver to hooks, by the ids of the deliveries.
         received: What receivers of webhooks were sent, in order.
         requests: What models were sent, if the messages are of interest.
         unpinned: The first model call that was sent other instructions or another model than those
@@ -138,6 +141,9 @@ class SimulatedWorld:
         self._notes_messages = notes_messages
         self.payments = Payments(choices)
         self.jobs = JobService(choices)
+        self.servers = AskingServer(choices)
+        self.client_tokens: set[str] = set()
+        self.deliveries: dict[str, SentDelivery] = {}
         self._choices = choices
         self._bills_most = bills_most
 
@@ -174,6 +180,8 @@ class SimulatedWorld:
         asks = any(isinstance(part, ToolCall) for part in parts)
         if asks and agent.answer_checks and activity.run.is_delegate:
             parts = (*self._aside(activity, first_run), *parts)
+        if asks and agent.protocol == "native" and self._choices.has("live"):
+            parts = (Text(text=f"about {activity.key}"), *parts)
         stop = StopReason.TOOL_CALLS if asks else StopReason.END
         if choices.happens(30):
             stop = choices.pick(list(StopReason))
@@ -197,6 +205,8 @@ class SimulatedWorld:
         if effect_key:
             paid = self.payments.make(activity, run, effect_key)
             return paid if paid.is_error or not run.token else self.jobs.start(activity, run)
+        if (inquiry := self.servers.inquiry(activity, run)) is not None:
+            return ToolOutput(content="", inquiry=inquiry)
         may_repeat, only_reads = bool(tool and tool.is_idempotent), bool(tool and tool.is_read_only)
         self.effects.append(ToolEffect(activity, run.call_id, may_repeat, name, only_reads))
         if run.token:
@@ -219,7 +229,8 @@ class SimulatedWorld:
         Raises:
             ApplicationError: There is none yet, or the service is away.
         """
-        return self.jobs.poll(run)
+        inquiry = self.servers.inquiry_of_poll(self.jobs.started, run)
+        return self.jobs.poll(run) if inquiry is None else ToolOutput(content="", inquiry=inquiry)
 
     def stop(self, run: ToolRun) -> None:
         """Cancel a job.
@@ -231,7 +242,7 @@ class SimulatedWorld:
 
     def receive(self, activity: Activity, sent: Notification) -> int:
         """Return the status with which a receiver answers a message, and note the message."""
-        assert isinstance(sent.message, WebhookMessage)
+        assert isinstance(sent.message, WebhookMessage | WaitMessage)
         status = self._choices.pick(_STATUSES)
         self.received.append(ReceivedMessage(activity.run.id, sent.id, sent.message, status))
         return status
@@ -251,7 +262,9 @@ class SimulatedWorld:
     def _said(
         self, agent: AgentDefinition, request: ModelRequest, first_run: str
     ) -> tuple[Text | Thinking | ToolCall, ...]:
-        if agent.delegates or agent.handoffs:
+        if self._choices.calls_often and self._choices.below(3, beside="calls often"):
+            how = "calls"
+        elif agent.delegates or agent.handoffs:
             how = self._choices.pick(_IN_TEAM if self._choices.all_features else _WITH_OTHERS)
         else:
             how = self._choices.pick(_ALONE)
@@ -266,7 +279,7 @@ class SimulatedWorld:
                 count = self._choices.pick((1, 1, 2, 3))
                 if self._choices.pays_often:
                     count = self._choices.pick((3, 2, 4), beside="pays often")
-                return self._in_form(agent, [self._call(agent) for _ in range(count)])
+                return self._in_form(agent, [some_call(self._choices, agent) for _ in range(count)])
 
     def _refused(self, agent: AgentDefinition, first_run: str) -> str:
         """Return a word that the guardrail of an agent refuses; mostly none."""
@@ -289,23 +302,6 @@ class SimulatedWorld:
         aside = f"{ASIDE}{len(self.asides)}x"
         self.asides[aside] = first_run
         return (Text(text=aside),)
-
-    def _call(self, agent: AgentDefinition) -> ToolCall:
-        if agent.tool("wait") is not None and self._choices.about_waits(3) == 2:
-            return some_wait(self._choices)
-        if self._choices.has_jobs and self._choices.below(4, beside=ABOUT_JOBS):
-            return some_job(self._choices)
-        name = self._choices.pick(("look", "look", "write", "write", "send", "gone"))
-        if agent.tool("pay") is not None:
-            names = (name, name, "pay", "pay", "order", "mail")
-            name = names[self._choices.below(len(names), beside=BESIDE)]
-        call_id = self._choices.pick(("", "", "", "c1", "call_1_1"))
-        arguments = self._choices.pick(_ARGUMENTS)
-        if self._choices.pays_often and agent.tool("pay") is not None:
-            name, arguments = some_payment(self._choices)
-        if agent.tool("ask") is not None and self._choices.happens(2, beside="asks"):
-            name, arguments = "ask", some_question(self._choices)
-        return ToolCall(id=call_id, name=name, arguments=arguments)
 
     def _to_others(self, agent: AgentDefinition) -> ToolCall:
         if agent.handoffs and self._choices.happens(2):

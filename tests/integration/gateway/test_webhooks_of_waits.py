@@ -312,6 +312,24 @@ async def test_receiver_that_is_not_allowed_ends_the_turn(
     assert model.requests == []
 
 
+@pytest.mark.accepts("S10")
+async def test_end_is_told_of_a_turn_whose_url_for_waits_is_refused(
+    runtime: Runtime, receiver: Receiver
+) -> None:
+    """The worker sends to `on_done`, and not to `on_wait`; before, nobody was told anything."""
+    async with runtime(desk(), model=ScriptedModel(says("never"))) as client:
+        turn = await client.start(
+            "desk", "go", on_done=receiver.url("/done"), on_wait="https://other.example.com/"
+        )
+        with pytest.raises(errors.WebhookRefusedError):
+            await turn.result()
+        [hook] = await receiver.until("/done")
+
+    message = hook.verified()
+    assert message["type"] == "turn.failed"
+    assert message["data"]["error"]["code"] == errors.WebhookRefusedError.code
+
+
 @pytest.mark.slow
 @pytest.mark.accepts("H164")
 async def test_turns_of_sessions_schedules_and_batches_tell_of_their_waits(

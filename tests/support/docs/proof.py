@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..findings import FINDINGS, Finding
 from ..planted import BATCHES, PLANTED, Planted
+from ..planted_features import OF_FEATURES
 from ..proof import (
     FEATURES,
     FOUND,
@@ -147,8 +148,8 @@ def page() -> str:
             *measured.sections(),
             HISTORY,
             *(f"| {one.fault} | {one.crossing} | {one.mended} |\n" for one in FOUND),
-            PLANTED_HEAD.replace("COUNT", str(len(PLANTED) + len(BATCHES))),
-            *map(_planted, (*PLANTED, *BATCHES)),
+            PLANTED_HEAD.replace("COUNT", str(len(PLANTED) + len(OF_FEATURES) + len(BATCHES))),
+            *map(_planted, (*PLANTED, *OF_FEATURES, *BATCHES)),
             FINDINGS_HEAD,
             *map(_finding, FINDINGS),
         ]
@@ -208,8 +209,8 @@ def _planted(fault: Planted) -> str:
 
 def _seeds(fault: Planted) -> str:
     """Return how many seeds of what were searched."""
-    plural = {"turn": "turns", "session": "sessions", "batch": "batches"}
-    return f"{fault.seeds:,} {plural[fault.kind]}"
+    plural = {"batch": "batches"}.get(fault.kind, f"{fault.kind}s")
+    return f"{fault.seeds:,} {plural}"
 
 
 def _finding(finding: Finding) -> str:

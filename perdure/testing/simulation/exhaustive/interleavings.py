@@ -152,7 +152,7 @@ class _Game:
         self.clock = OpenClock(self.choices, are_delegates_apart=is_plain)
         self.server = SmallServer(self.choices, self.clock)
         self._world = SmallWorld(self.choices)
-        worker = SimulatedWorker(self.server, small_agents(), self._world)
+        worker = self._worker = SimulatedWorker(self.server, small_agents(), self._world)
         self._space = space
         self._meet = meet
         self.server.on_event.append(catch_up)
@@ -178,7 +178,7 @@ class _Game:
     def _play(self) -> None:
         people = SmallPeople(self.server, self._space.interference)
         request = TurnRequest(agent="first", task=Task(content="go"))
-        simulated = Simulated(self.server, self._world, people, request)
+        simulated = Simulated(self.server, self._world, people, request, self._worker)
         run_id = self.server.new_run_id()
         begun = BegunRun(TURN_ID, run_id, run_id, TURN, 0)
         self.server.start(begun, [pack(request).payload])

@@ -13,9 +13,9 @@ from perdure.temporal.names import FINISH_CALL, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.calls.jobs import ABOUT_JOBS, JobService, StartedJob
 from perdure.testing.simulation.people import SentRequest
-from perdure.testing.simulation.server.runs import SimulatedRun
-from perdure.testing.simulation.server.server import SimulatedServer
-from perdure.turn import call_tokens
+from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
+from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
+from perdure.turn import call_tokens, client_calls
 from perdure.turn.job_values import FinishCall
 
 T = TypeVar("T")
@@ -33,24 +33,27 @@ class ResultSenders:
         self._server = server
         self._choices = server.choices
         self._count = 0
-        service.on_start.append(self._plan)
+        service.on_start.append(self._begun)
 
-    def _plan(self, job: StartedJob) -> None:
-        """Plan what is sent for a job, and when."""
+    def _begun(self, job: StartedJob) -> None:
         self._server.counts["jobs"] += 1
-        plan, token, first = self._pick(_PLANS), job.token, self._result()
+        self.plan(job.activity.run.id, job.token)
+
+    def plan(self, turn_id: str, token: str) -> None:
+        """Plan what is sent for a call, and when."""
+        plan, first = self._pick(_PLANS), self._result()
         if plan == "never":
             return
         delay_s = self._pick(_DELAYS_S)
         later_s = delay_s if plan == "at once" else self._pick(_DELAYS_S)
-        self._later(job, delay_s, token, *first)
+        self._later(turn_id, delay_s, token, *first)
         match plan:
             case "twice":
-                self._later(job, later_s, token, *first)
+                self._later(turn_id, later_s, token, *first)
             case "another" | "at once":
-                self._later(job, later_s, token, *self._result())
+                self._later(turn_id, later_s, token, *self._result())
             case "forged":
-                self._later(job, later_s, self._forged(token), *self._result())
+                self._later(turn_id, later_s, self._forged(token), *self._result())
             case "elsewhere":
                 content, is_error = self._result()
                 send = partial(self._send_elsewhere, token, content, is_error)
@@ -71,9 +74,8 @@ class ResultSenders:
         return self._pick((made_up, token[:-4], "call_nonsense"))
 
     def _later(
-        self, job: StartedJob, delay_s: float, token: str, content: str, is_error: bool
+        self, turn_id: str, delay_s: float, token: str, content: str, is_error: bool
     ) -> None:
-        turn_id = job.activity.run.id
         self._server.clock.later(delay_s, partial(self._begin, turn_id, token, content, is_error))
 
     def _begin(self, turn_id: str, token: str, content: str, is_error: bool) -> None:
@@ -96,7 +98,21 @@ class ResultSenders:
         update_id = hashlib.sha256(text.encode()).hexdigest()[:32]
         update = self._server.update(run, update_id, FINISH_CALL, pack(finish))
         sent = SentRequest(run.id, update_id, FINISH_CALL, finish, update)
+        if _is_awaited(run, token):
+            self._server.clock.later(_PAUSE_S, partial(self._check, run, sent))
         self._server.clock.later(_PAUSE_S, partial(self._repeat, sent, _ATTEMPTS))
+
+    def _check(self, run: SimulatedRun, sent: SentRequest) -> None:
+        """Check that a call which has waited for its client since has not refused the result.
+
+        Raises:
+            BrokenError: It has.
+        """
+        assert isinstance(sent.content, FinishCall)
+        is_refused = sent.is_answered and sent.last.answer is not UpdateResponse.COMPLETED
+        if is_refused and not run.closed and _is_awaited(run, sent.content.token):
+            message = f"{sent.content.content!r} is refused, and its call still waits"
+            raise BrokenError("clients run their tools", message, run)
 
     def _repeat(self, sent: SentRequest, attempts: int) -> None:
         """Send a result again, if its run has ended without an answer, or just so."""
@@ -107,3 +123,8 @@ class ResultSenders:
         sent.last = self._server.update(run, sent.id, sent.name, pack(sent.content))
         if is_missing and attempts:
             self._server.clock.later(_PAUSE_S, partial(self._repeat, sent, attempts - 1))
+
+
+def _is_awaited(run: SimulatedRun, token: str) -> bool:
+    """Return whether a call of this token waits for the client of its turn."""
+    return any(call.token == token for call in client_calls.awaited(run.read, run.id))

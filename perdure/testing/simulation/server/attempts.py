@@ -46,6 +46,7 @@ class SimulatedAttempts:
         self.on_effect: list[Callable[[Activity], None]] = []
         self._server = server
         self._worker = worker
+        server.locally = self.perform
 
     def schedule(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         """Put an activity on its queue."""
@@ -82,6 +83,22 @@ class SimulatedAttempts:
         """Let an attempt begin when a worker has time for it."""
         delay_s = self._server.choices.pick((0, 0, 0.001, 0.2))
         self._server.clock.later(delay_s, lambda: self._begin(activity))
+
+    def perform(self, run: SimulatedRun, content: Any) -> Payload | Failure:
+        """Make the only attempt of a local activity, within a workflow task."""
+        self._server.counts["local activities"] += 1
+        [payload] = content.arguments
+        activity = Activity(
+            run,
+            len(run.history) + 1,
+            content.activity_id,
+            content.activity_type,
+            payload,
+            content.retry_policy,
+            heartbeat_s=0,
+            timeout_s=content.schedule_to_close_timeout.ToNanoseconds() / 1e9,
+        )
+        return self._work(activity)
 
     def hand_out_again(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         """Hand out an activity again that was open where its run was reset.

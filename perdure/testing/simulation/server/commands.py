@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
 from perdure.temporal.names import MEMO
@@ -68,6 +69,22 @@ def _patch(patch_id: str) -> list[WrittenEvent]:
         WrittenEvent("MARKER_RECORDED", {"marker_name": PATCH, "details": details}),
         WrittenEvent("UPSERT_WORKFLOW_SEARCH_ATTRIBUTES", {"search_attributes": patches}),
     ]
+
+
+def local_marker(content: Any, ended: Payload | Failure) -> WrittenEvent:
+    """Return the event of a local activity that has ended."""
+    about = {
+        "seq": content.seq,
+        "activity_id": content.activity_id,
+        "activity_type": content.activity_type,
+        "attempt": 1,
+    }
+    details = {"data": Payloads(payloads=[_json(about)])}
+    if isinstance(ended, Failure):
+        fields: Fields = {"marker_name": LOCAL, "details": details, "failure": ended}
+        return WrittenEvent("MARKER_RECORDED", fields)
+    details["result"] = Payloads(payloads=[ended])
+    return WrittenEvent("MARKER_RECORDED", {"marker_name": LOCAL, "details": details})
 
 
 def _json(value: object) -> Payload:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
@@ -23,6 +24,7 @@ from perdure.testing.simulation.server.commands import (
     PATCH,
     WrittenEvent,
     gist,
+    local_marker,
     variant,
     written,
 )
@@ -47,8 +49,14 @@ _CANCELS = {
     "cancel_signal_workflow": "signal",
 }
 _FIRST = ("signal_workflow", "do_update")
+_LOCALLY = "schedule_local_activity"
+Locally = Callable[[Any], Payload | Failure]
+"""Performs a local activity, by the content of its command."""
+
 _TRY_CANCEL = 0
 """The cancellation type of activities whose end nobody waits for."""
+_ABANDON = 0
+"""The cancellation type of children that a cancel of their parent does not reach."""
 
 
 class NotDeterministicError(Exception):
@@ -72,20 +80,26 @@ class Core:
         self._numbers: dict[int, int] = {}
         self._types: dict[int, int] = {}
         self._given_up: set[int] = set()
+        self._abandoned: set[int] = set()
         self._requests: dict[str, Any] = {}
         self._admitted: dict[str, Any] = {}
         self._flags: list[int] = []
         self.used_flags: list[int] = []
         self.rejected: dict[str, Failure] = {}
 
-    def do(self, task: WorkflowTask, updates: Mapping[str, Any]) -> list[WrittenEvent]:
-        """Do a new task, in which the `updates` arrive; return the events of its commands."""
+    def do(
+        self, task: WorkflowTask, updates: Mapping[str, Any], locally: Locally
+    ) -> list[WrittenEvent]:
+        """Do a new task, in which the `updates` arrive; return the events of its commands.
+
+        `locally` performs its local activities.
+        """
         self.used_flags, self.rejected = [], {}
         self._admit(task)
         told = [
             jobs.update(update_id, request, is_new=True) for update_id, request in updates.items()
         ]
-        return self._run(task, told, updates, is_replaying=False)
+        return self._run(task, told, updates, locally)
 
     def replay(self, task: WorkflowTask, *, exactly: bool) -> None:
         """Do a task of a history again, and compare its commands with the events there.
@@ -107,7 +121,7 @@ class Core:
         told += [
             jobs.update(update_id, request, is_new=False) for update_id, request in accepted.items()
         ]
-        made = self._run(task, [job for job in told if job], accepted, is_replaying=True)
+        made = self._run(task, [job for job in told if job], accepted, None)
         self._compare(made, [event for event in task.written if not _is_local(event)], exactly)
 
     def written(self, made: WrittenEvent, event: HistoryEvent) -> None:
@@ -125,29 +139,52 @@ class Core:
         task: WorkflowTask,
         told: Iterable[Job | None],
         updates: Mapping[str, Any],
-        *,
-        is_replaying: bool,
+        locally: Locally | None,
     ) -> list[WrittenEvent]:
+        """Return the events of the commands of a task; without `locally`, of a replay."""
         markers = deque(attributes(event) for event in task.written if _is_local(event))
         pending = self._in_order([*self._news(task), *(job for job in told if job)])
         commands: list[Command] = []
         made: list[WrittenEvent] = []
+        performed: dict[int, WrittenEvent] = {}
         while pending:
             new, used = self.instance.activate(
                 pending,
                 now_ns=task.started.event_time.ToNanoseconds(),
-                is_replaying=is_replaying,
+                is_replaying=locally is None,
                 length=task.started.event_id,
                 size_bytes=task.size_bytes,
                 flags=self._flags,
             )
             self._use(used)
             commands += new
-            pending = self._settle(commands) or self._end_locally(commands, markers)
+            pending = self._settle(commands)
+            if not pending and locally is None:
+                pending = self._end_locally(commands, markers)
+            elif not pending and locally is not None:
+                pending = self._perform(commands, performed, locally)
         self._accept(commands, updates)
         for command in _closed_last(commands):
-            made += written(command, self.ids, self._requests, self._admitted)
+            name, content = variant(command)
+            if name == _LOCALLY:
+                made.append(performed[content.seq])
+            else:
+                made += written(command, self.ids, self._requests, self._admitted)
         return made
+
+    def _perform(
+        self, commands: list[Command], performed: dict[int, WrittenEvent], locally: Locally
+    ) -> list[Job]:
+        """Perform the next local activity, whose event stands where it has ended."""
+        for command in commands:
+            name, content = variant(command)
+            if name == _LOCALLY and content.seq not in performed:
+                marker = performed[content.seq] = local_marker(content, locally(content))
+                commands.remove(command)
+                commands.append(command)
+                event = event_of(0, marker.name, marker.fields)
+                return [jobs.local(content.seq, attributes(event))]
+        return []
 
     def _admit(self, task: WorkflowTask) -> None:
         """Note the updates that are in history before they are accepted."""
@@ -191,6 +228,8 @@ class Core:
             name, content = variant(command)
             if name == "schedule_activity":
                 self._types[content.seq] = content.cancellation_type
+            if name == "start_child_workflow_execution" and content.cancellation_type == _ABANDON:
+                self._abandoned.add(content.seq)
             kind = _CANCELS.get(name)
             if kind is None:
                 continue
@@ -199,8 +238,9 @@ class Core:
             if begun is not None:
                 commands.remove(begun)
                 told += [] if kind == "timer" else [jobs.never_began(kind, number)]
-            if begun is not None or kind == "signal":  # a command that was sent cannot be cancelled
-                commands.remove(command)
+            is_abandoned = kind == "child" and number in self._abandoned
+            if begun is not None or kind == "signal" or is_abandoned:
+                commands.remove(command)  # a signal that was sent cannot be cancelled
             elif kind == "activity" and self._types.get(number) == _TRY_CANCEL:
                 told += [] if number in self._given_up else [jobs.never_began(kind, number)]
                 self._given_up.add(number)
@@ -213,7 +253,7 @@ class Core:
         number = _number_of(markers[0])
         for command in commands:
             name, content = variant(command)
-            if name == "schedule_local_activity" and content.seq == number:
+            if name == _LOCALLY and content.seq == number:
                 commands.remove(command)
                 return [jobs.local(number, markers.popleft())]
         return []

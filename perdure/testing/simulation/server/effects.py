@@ -233,6 +233,7 @@ class Effects:
             parent=run.begun.parent,
             memo=tuple(dict(content.memo).items()),
             task_timeout=run.begun.task_timeout,
+            search_attributes=run.begun.search_attributes,
             account=run.begun.account,
         )
         self._server.start(begun, list(content.arguments), run.parent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.api.enums.v1 import EventType
@@ -47,6 +48,11 @@ def name_of(event: HistoryEvent) -> str:
 def attributes(event: HistoryEvent) -> Any:
     """Return the attributes of an event."""
     return getattr(event, _ATTRIBUTES[event.event_type])
+
+
+def time_of(event: HistoryEvent) -> datetime:
+    """Return the time of an event."""
+    return event.event_time.ToDatetime(tzinfo=UTC)
 
 
 def event_of(event_id: int, name: str, fields: Fields) -> HistoryEvent:

@@ -212,6 +212,17 @@ class SimulatedRun:
             or self.signals
         )
 
+    def note_answer(self, response: Any) -> None:
+        """Note what a workflow task has answered to an update."""
+        update = self.updates[response.protocol_instance_id]
+        match response.WhichOneof("response"):
+            case "accepted":
+                update.answer = UpdateResponse.ACCEPTED
+            case "completed":
+                update.answer = UpdateResponse.COMPLETED
+            case _:
+                update.answer, update.failure = UpdateResponse.FAILED, response.rejected
+
     def evict(self) -> None:
         """Remove the workflow object from its worker's memory."""
         if self.core is not None:

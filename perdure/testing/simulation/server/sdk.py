@@ -16,12 +16,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from temporalio import workflow
-from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.common.v1 import Payload, Payloads, SearchAttributes
 from temporalio.api.failure.v1 import Failure
+from temporalio.api.schedule.v1 import Schedule as StoredSchedule
+from temporalio.api.workflowservice.v1 import DescribeScheduleResponse
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_commands import WorkflowCommand
+from temporalio.client import Client, Schedule, ScheduleDescription
 from temporalio.common import Priority, TypedSearchAttributes
-from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverter,
+    PayloadConverter,
+    encode_search_attributes,
+)
 from temporalio.exceptions import FailureError
 from temporalio.worker import (
     UnsandboxedWorkflowRunner,
@@ -104,6 +112,23 @@ class BegunRun:
     def seed(self) -> int:
         """The seed of the run's own randomness; equal in each replay."""
         return seed_of(self.origin or self.run_id)
+
+
+def encoded(attributes: TypedSearchAttributes) -> SearchAttributes:
+    """Return the search attributes of a run as its history has them."""
+    found = SearchAttributes()
+    encode_search_attributes(attributes, found)
+    return found
+
+
+async def stored_as(schedule: Schedule, client: Client) -> StoredSchedule:
+    """Return a schedule as the server stores it."""
+    return await schedule._to_proto(client)  # noqa: SLF001
+
+
+def description_of(schedule_id: str, response: DescribeScheduleResponse) -> ScheduleDescription:
+    """Return the description of a schedule as a client returns it."""
+    return ScheduleDescription._from_proto(schedule_id, response, CONVERTER)  # noqa: SLF001
 
 
 def seed_of(run_id: str) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.update.v1 import Request
 from temporalio.common import RawValue
 
@@ -30,7 +32,7 @@ from perdure.testing.simulation.server.history import (
     tasks,
 )
 from perdure.testing.simulation.server.runs import RunStage, SimulatedRun, Update, UpdateResponse
-from perdure.testing.simulation.server.sdk import BegunRun, TaskFailedError
+from perdure.testing.simulation.server.sdk import BegunRun, TaskFailedError, encoded
 
 _OF_TASKS = (SCHEDULED, STARTED, COMPLETED, "WORKFLOW_TASK_FAILED", "WORKFLOW_TASK_TIMED_OUT")
 
@@ -59,7 +61,10 @@ class SimulatedServer:
         on_task: Called after each completed task, when history has what the workflow knows, but for
             the end of the run.
         on_command: Called with each command that a task has written, and its event.
+        locally: Performs a local activity within a workflow task, by the content of its command.
     """
+
+    locally: Callable[[SimulatedRun, Any], Payload | Failure]
 
     def __init__(self, choices: Choices, clock: VirtualClock) -> None:
         self.choices = choices
@@ -101,6 +106,7 @@ class SimulatedServer:
             "original_execution_run_id": begun.run_id,
             "continued_execution_run_id": begun.continued,
             "memo": {"fields": dict(begun.memo)},
+            "search_attributes": encoded(begun.search_attributes),
         }
         self.write(run, "WORKFLOW_EXECUTION_STARTED", fields)
         self.need_task(run)
@@ -229,7 +235,7 @@ class SimulatedServer:
             if run.core is None:
                 run.core = self.replayed(run)
             self.counts["activations"] += 1
-            return run.core.do(task, sent)
+            return run.core.do(task, sent, lambda content: self.locally(run, content))
         except TaskFailedError as error:
             raise BrokenError("no task fails", str(error), run) from error
 
@@ -315,7 +321,7 @@ class SimulatedServer:
         assert run.core is not None
         run.core.written(made, run.history.events[-1])
         if made.command is not None and variant(made.command)[0] == "update_response":
-            _answer(run, variant(made.command)[1])
+            run.note_answer(variant(made.command)[1])
         return event_id
 
     def _flush(self, run: SimulatedRun) -> None:
@@ -336,14 +342,3 @@ class SimulatedServer:
         run.timers.clear()
         run.buffered.clear()
         run.evict()
-
-
-def _answer(run: SimulatedRun, response: Any) -> None:
-    update = run.updates[response.protocol_instance_id]
-    match response.WhichOneof("response"):
-        case "accepted":
-            update.answer = UpdateResponse.ACCEPTED
-        case "completed":
-            update.answer = UpdateResponse.COMPLETED
-        case _:
-            update.answer, update.failure = UpdateResponse.FAILED, response.rejected

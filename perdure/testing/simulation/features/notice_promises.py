@@ -1,0 +1,68 @@
+"""What Perdure promises about the webhooks that tell of waits, as a check of a simulated run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from perdure.delivery.webhook import WaitMessage
+from perdure.temporal.names import WEBHOOK
+from perdure.testing.simulation.delivery_promises import call_of, check_attempts
+from perdure.testing.simulation.observations import Simulated, effects_of, last_runs
+from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.testing.simulation.server.server import BrokenError
+from perdure.turn.facts import WaitBegan
+from perdure.turn.waiting import DELAY, PEOPLE, PROVIDER
+
+PROMISE = "waits are told once"
+
+_TOLD = (*PEOPLE, PROVIDER)
+
+
+def waits_are_told_once(simulated: Simulated) -> None:
+    """A turn that was started with `on_wait` tells each wait once, in their order, and no other.
+
+    They are the waits for a person, for budget and for a provider, also of its delegates. The
+    message says what is waited for, and each attempt has the same id. A wait that a cancel ends as
+    it begins may not be told.
+    """
+    runs = simulated.server.runs
+    told = [
+        (run, *run.parent)
+        for run in runs
+        if run.begun.type == WEBHOOK and run.parent is not None and call_of(run).message
+    ]
+    ids = [call_of(run).id for run, *_ in told]
+    if len(set(ids)) != len(ids):
+        raise BrokenError(PROMISE, f"several messages have the ids {sorted(ids)}")
+    for delivery, turn, _ in told:
+        received = check_attempts(simulated, delivery, turn)
+        if any(one.message != call_of(delivery).message for one in received):
+            raise BrokenError(PROMISE, "an attempt has another message", delivery)
+    for turn in last_runs(simulated.server):
+        events = effects_of(simulated.server, turn)
+        mine = [run for run, parent, number in told if number < events.get(parent, 0)]
+        _check_order(turn, [call_of(run).message for run in mine], list(_waits(events, turn)))
+
+
+def _waits(runs: dict[SimulatedRun, int], turn: SimulatedRun) -> Iterator[WaitBegan]:
+    """Yield the waits of a turn, in all of its runs; a run that was reset has them up to there."""
+    for run in runs:
+        if run.begun.run_id == turn.begun.run_id or not run.is_replaced:
+            yield from (
+                fact for fact in run.facts if isinstance(fact, WaitBegan) and fact.kind in _TOLD
+            )
+
+
+def _check_order(
+    turn: SimulatedRun, told: Sequence[WaitMessage | None], waits: Sequence[WaitBegan]
+) -> None:
+    """Check that the messages of a turn are those of its waits."""
+    url = turn.read.request.on_wait if turn.read.request else None
+    kinds = [message.data.kind for message in told if message is not None]
+    expected = [wait.kind for wait in waits] if url is not None else []
+    if DELAY in kinds:
+        raise BrokenError(PROMISE, "it tells that it has not begun yet", turn)
+    ends_early = turn.is_cancelled or bool(turn.parent) or turn.read.cancel_reason is not None
+    may_lack_last = ends_early and kinds == expected[:-1]
+    if kinds != expected and not may_lack_last:
+        raise BrokenError(PROMISE, f"it has told of {kinds}, and has waited for {expected}", turn)

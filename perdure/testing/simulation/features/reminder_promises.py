@@ -1,0 +1,113 @@
+"""What Perdure promises about the reminders of a session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from temporalio.common import RawValue
+
+from perdure.session.facts import ReminderDue
+from perdure.session.wire import Remind
+from perdure.temporal.names import FORGET_REMINDER, MEMO_REMINDER, REMIND
+from perdure.temporal.payloads import unpack
+from perdure.testing.simulation.observations import MessageFates, Simulated, sessions
+from perdure.testing.simulation.server.history import attributes, name_of, time_of
+from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
+from perdure.testing.simulation.server.server import BrokenError
+
+PROMISE = "reminders come once"
+
+_LATE = timedelta(minutes=2)
+"""So late may a reminder be, as workflow tasks are lost and done again."""
+
+
+def reminders_come_once(simulated: Simulated) -> None:
+    """A reminder that was accepted comes once, when it is due and not before, unless given up.
+
+    Neither a new run of the session nor a lost task loses it. It is a message to the session then.
+    A session that ends before that names it.
+    """
+    for runs in sessions(simulated.server).values():
+        accepted = [one.removeprefix(f"{REMIND}-") for one in _accepted(runs, REMIND)]
+        forgotten = [
+            one.removeprefix(f"{FORGET_REMINDER}-") for one in _accepted(runs, FORGET_REMINDER)
+        ]
+        came = _came(runs)
+        _check_moments(runs, came)
+        _check_messages(runs, came)
+        last = runs[-1]
+        left = [reminder.id for reminder in last.session.reminders]
+        known = Counter([*came, *left])
+        if lost := [one for one in accepted if not known[one] and one not in forgotten]:
+            raise BrokenError(PROMISE, f"nothing is known of {lost}", last)
+        if twice := [one for one, count in known.items() if count > 1]:
+            raise BrokenError(PROMISE, f"{twice} came, and are to come", last)
+        late = [one.id for one in last.session.reminders if one.at + _LATE < _end_of(last)]
+        if late:
+            raise BrokenError(PROMISE, f"these never came: {late}", last)
+        if left and last.closed and last.session.closed is None and not last.is_cancelled:
+            raise BrokenError(PROMISE, f"the session ends by itself before {left}", last)
+
+
+def _accepted(runs: Sequence[SimulatedRun], name: str) -> list[str]:
+    """Return the ids of the updates of a name that were answered without an error."""
+    return [
+        update.id
+        for run in runs
+        for update in run.updates.values()
+        if update.request.input.name == name and update.answer is UpdateResponse.COMPLETED
+    ]
+
+
+def _end_of(run: SimulatedRun) -> datetime:
+    return time_of(run.history.events[-1])
+
+
+def _came(runs: Sequence[SimulatedRun]) -> dict[str, datetime]:
+    """Return when each reminder came.
+
+    Raises:
+        BrokenError: One came twice.
+    """
+    found: dict[str, datetime] = {}
+    for run in runs:
+        ids = [fact.id for fact in run.session_facts if isinstance(fact, ReminderDue)]
+        for reminder_id, moment in zip(ids, _moments(run), strict=True):
+            if reminder_id in found:
+                raise BrokenError(PROMISE, f"{reminder_id} came twice", run)
+            found[reminder_id] = moment
+    return found
+
+
+def _moments(run: SimulatedRun) -> Iterator[datetime]:
+    """Yield the times at which a run was reminded."""
+    for event in run.history.events:
+        if name_of(event) == "WORKFLOW_PROPERTIES_MODIFIED" and (
+            MEMO_REMINDER in attributes(event).upserted_memo.fields
+        ):
+            yield time_of(event)
+
+
+def _check_moments(runs: Sequence[SimulatedRun], came: dict[str, datetime]) -> None:
+    for run in runs:
+        for update in run.updates.values():
+            reminder_id = update.id.removeprefix(f"{REMIND}-")
+            if update.request.input.name != REMIND or reminder_id not in came:
+                continue
+            [payload] = update.request.input.args.payloads
+            planned, moment = unpack(RawValue(payload), Remind).at, came[reminder_id]
+            if not planned <= moment <= planned + _LATE:
+                message = f"{reminder_id} came at {moment}, and was planned for {planned}"
+                raise BrokenError(PROMISE, message, run)
+
+
+def _check_messages(runs: Sequence[SimulatedRun], came: dict[str, datetime]) -> None:
+    """Check that what came is a message once: read, left, or taken back."""
+    fates = MessageFates(fact for run in runs for fact in run.session_facts)
+    known = Counter([*fates.read, *fates.left, *fates.taken_back])
+    for reminder_id in came:
+        if known[f"reminder-{reminder_id}"] != 1:
+            message = f"{reminder_id} is {known[f'reminder-{reminder_id}']} messages: {fates}"
+            raise BrokenError(PROMISE, message, runs[-1])

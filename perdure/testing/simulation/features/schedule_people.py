@@ -1,0 +1,63 @@
+"""The people around a schedule: they pause it, and do what its turns wait for."""
+
+from __future__ import annotations
+
+from perdure.temporal.names import ADD_BUDGET
+from perdure.testing.simulation.features.schedules import PLAN
+from perdure.testing.simulation.people import PATIENCE, People
+from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.testing.simulation.server.schedules import (
+    ABOUT_SCHEDULES,
+    SimulatedSchedules,
+    StoredSchedule,
+)
+from perdure.testing.simulation.server.server import SimulatedServer
+from perdure.values.budgets import BudgetUpdate
+
+_PAUSES_S = (10, 1, 60, 200)
+_CANCELS = 40
+_PAUSES = 12
+
+
+class SchedulePeople(People):
+    """Everybody who has to do with one schedule and its turns.
+
+    Attributes:
+        schedule: The schedule.
+        has_resumed: Whether they have let it go on after a pause.
+    """
+
+    adds_to_turns = False
+    sees_moments = False
+
+    def __init__(
+        self, server: SimulatedServer, schedules: SimulatedSchedules, schedule: StoredSchedule
+    ) -> None:
+        self.schedule = schedule
+        self.has_resumed = False
+        self._schedules = schedules
+        super().__init__(server, PLAN)
+
+    def look(self) -> None:
+        """Do what the turns wait for, and pause the schedule or let it go on."""
+        self._looks += 1
+        for one in self.sent:
+            self._repeat(one)
+        runs = self._runs
+        for run in runs:
+            if not self._choices.happens(6):
+                self._help(run)
+            if self._looks > PATIENCE or self._choices.happens(_CANCELS):
+                self._server.cancel(run.root, "enough")
+        if self._choices.happens(_PAUSES, beside=ABOUT_SCHEDULES):
+            self.has_resumed |= self.schedule.is_paused
+            self._schedules.pause(self.schedule, is_paused=not self.schedule.is_paused)
+        if runs or self._looks < PATIENCE // 2:
+            self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
+
+    def _is_of_tree(self, run: SimulatedRun) -> bool:
+        return run.root.id.startswith(PLAN) and not run.root.closed
+
+    def add(self, run: SimulatedRun) -> None:
+        """Add to the steps of a turn, and not to its budget: that is the schedule's."""
+        self._send(run, ADD_BUDGET, BudgetUpdate(iterations=3))

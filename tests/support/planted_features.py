@@ -1,0 +1,164 @@
+"""Faults in features that begin, wait, tell and end in other ways than plain calls."""
+
+from __future__ import annotations
+
+from .planted import FOLD, Planted
+
+CLIENTS, SERVERS = "clients run their tools", "servers are told answers once"
+NOTICES, REMINDERS, HOOKS = "waits are told once", "reminders come once", "hooks start once"
+LIMITS, LIVE, RECORDED = (
+    "schedules keep their limits",
+    "live text is of its call",
+    "recorded once",
+)
+
+OF_FEATURES = (
+    Planted(
+        "the token of a call of the client is not recorded",
+        "perdure/turn/jobs.py",
+        'begun=ToolOutput(content="", proof=wait.proof)',
+        'begun=ToolOutput(content="")',
+        (CLIENTS,),
+    ),
+    Planted(
+        "an agent that is handed a turn has the tools of the client",
+        "workflows/turn/moves.py",
+        "client_tools=request.client_tools if agent == request.agent else (),",
+        "client_tools=request.client_tools,",
+        (CLIENTS,),
+        seeds=600,
+    ),
+    Planted(
+        "a server is told the answers of an earlier round again",
+        "perdure/turn/inquiries.py",
+        "        before = before.over()  # its keys are those of one round\n",
+        "",
+        (SERVERS,),
+        seeds=200,
+    ),
+    Planted(
+        "a server is told that people accept who decline",
+        "perdure/turn/inquiries.py",
+        '"decline" if answer is None else "accept"',
+        '"accept"',
+        (SERVERS,),
+        seeds=200,
+    ),
+    Planted(
+        "a new run of a turn forgets what a server has asked",
+        "perdure/turn/carry.py",
+        "        inquiries=_if_any(tuple(call.inquiry for call in step.calls)),\n",
+        "",
+        (FOLD, SERVERS),
+        seeds=400,
+    ),
+    Planted(
+        "live text is told backwards",
+        "activities/live_text.py",
+        "        self._pieces.append(piece)",
+        "        self._pieces.insert(0, piece)",
+        (LIVE,),
+    ),
+    Planted(
+        "live text is told with the wrong place in the answer",
+        "activities/live_text.py",
+        "offset=self._length - len(text), text=text",
+        "offset=self._length, text=text",
+        (LIVE,),
+    ),
+    Planted(
+        "only waits for an approval are told",
+        "workflows/turn/waits.py",
+        "        if shown.kind != DELAY:",
+        '        if shown.kind == "approval":',
+        (NOTICES,),
+    ),
+    Planted(
+        "a new run of a turn tells a wait again",
+        "workflows/turn/waits.py",
+        '    else:\n        board.show(f"waits for {waits.kind}")\n',
+        '    else:\n        board.show(f"waits for {waits.kind}")\n'
+        "        await webhooks.tell_of_wait(board.state, waits)\n",
+        (NOTICES,),
+        seeds=400,
+    ),
+    Planted(
+        "a turn that is not told of waits does not tell its end either",
+        "workflows/turn/webhooks.py",
+        '    return error.context.get("option") != "on_wait" or',
+        "    return True or",
+        ("webhooks are delivered or recorded",),
+        seeds=400,
+    ),
+    Planted(
+        "a new run of a session does not wait for its reminders",
+        "workflows/session/agent_session.py",
+        "        self._reminders.resume()\n",
+        "",
+        (REMINDERS, "nothing is stuck"),
+        kind="session",
+        seeds=150,
+    ),
+    Planted(
+        "a reminder comes at once",
+        "workflows/session/reminders.py",
+        "        delay = max(reminder.at - workflow.now(), timedelta())",
+        "        delay = timedelta()",
+        (REMINDERS,),
+        kind="session",
+    ),
+    Planted(
+        "each attempt of a delivery starts a turn of its own",
+        "clients/gateway/hooks/starting.py",
+        'f"hooks/{hook.name}/{short}")',
+        'f"hooks/{hook.name}/{short}-{id(delivery)}")',
+        (HOOKS,),
+    ),
+    Planted(
+        "a delivery that nobody has signed is taken",
+        "clients/gateway/hooks/schemes.py",
+        "        if not any(\n            hmac.compare_digest(made, signature)",
+        "        if not digests and not any(\n            hmac.compare_digest(made, signature)",
+        (HOOKS,),
+    ),
+    Planted(
+        "a delivery that comes after the end of its turn starts it again",
+        "clients/turns/starting.py",
+        "REJECT_DUPLICATE, turn_id, request, priority\n        )\n        if run_id is None",
+        "ALLOW_DUPLICATE, turn_id, request, priority\n        )\n        if run_id is None",
+        (HOOKS,),
+    ),
+    Planted(
+        "the beginning of a local call is not noted",
+        "workflows/turn/local_calls.py",
+        "        self._board.note(Scheduled(key))\n",
+        "",
+        (FOLD,),
+    ),
+    Planted(
+        "a local call that has a result is made again",
+        "workflows/turn/moves.py",
+        "            if await self._local.run(move.key, named, summary, locally,"
+        " is_async=tool.is_async):\n                return\n",
+        "            await self._local.run(move.key, named, summary, locally,"
+        " is_async=tool.is_async)\n",
+        (RECORDED, FOLD),
+    ),
+    Planted(
+        "a schedule counts a turn again whose worker was lost meanwhile",
+        "activities/settle_schedule.py",
+        "    if account is None or account.counts(call.run_id):",
+        "    if account is None:",
+        (LIMITS,),
+        kind="schedule",
+    ),
+    Planted(
+        "each turn of a schedule may spend its whole total",
+        "perdure/turn/schedule_account.py",
+        "        return self._ledger.rest.within(budget)",
+        "        return self.total.within(budget)",
+        (LIMITS,),
+        kind="schedule",
+    ),
+)
+"""Found by the checks of these features, most of which a part of the simulations has."""

@@ -1,0 +1,175 @@
+"""What features add to a simulation: clients, servers, local tools, notices, hooks, schedules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from perdure.delivery.webhook import WaitMessage
+from perdure.session.facts import ReminderDue, ReminderForgotten, ReminderSet
+from perdure.temporal.names import FINISH_CALL, SETTLE_SCHEDULE
+from perdure.testing.simulation import Simulation, simulate
+from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.delivery_promises import call_of
+from perdure.testing.simulation.observations import ended_locally
+from perdure.testing.simulation.server.history import attributes, name_of
+from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
+from perdure.testing.simulation.simulate import Kind
+from perdure.turn.facts import Decided, ToolReturned, WaitBegan
+from perdure.turn.waiting import CLIENT
+
+SEEDS: dict[str, tuple[Kind, tuple[int, ...]]] = {
+    "client tools": ("turn", (129, 70, 158)),
+    "servers": ("turn", (194, 86)),
+    "local tools": ("turn", (48, 144)),
+    "live": ("turn", (135, 163)),
+    "notices": ("turn", (110, 169, 152)),
+    "hooks": ("turn", (1, 75)),
+    "reminders": ("session", (149, 34, 49)),
+}
+"""Seeds that have each feature."""
+REFUSED_FOR_WAITS = 362
+"""The seed of a turn whose URL for waits is refused, and that tells its end."""
+
+
+def simulated(feature: str) -> list[Simulation]:
+    """The simulations of a feature, which keep every promise."""
+    kind, seeds = SEEDS[feature]
+    made = [simulate(seed, kind=kind) for seed in seeds]
+    assert all(Choices(seed, kind=kind).has(feature) for seed in seeds)
+    assert [one.story for one in made if one.broken] == []
+    return made
+
+
+def runs_of(made: list[Simulation]) -> Iterator[SimulatedRun]:
+    """All runs of simulations."""
+    for one in made:
+        yield from one.server.runs
+
+
+def counts_of(made: list[Simulation]) -> Counter[str]:
+    """How often what happened."""
+    return sum((one.counts for one in made), Counter[str]())
+
+
+@pytest.mark.accepts("S11")
+def test_clients_send_results_once_twice_and_too_late() -> None:
+    """The turn says that it waits for its client, and the first result counts."""
+    made = simulated("client tools")
+    kinds = {
+        fact.kind for run in runs_of(made) for fact in run.facts if isinstance(fact, WaitBegan)
+    }
+    answers = {
+        update.answer
+        for run in runs_of(made)
+        for update in run.updates.values()
+        if update.request.input.name == FINISH_CALL
+    }
+
+    assert CLIENT in kinds
+    assert answers >= {UpdateResponse.COMPLETED, UpdateResponse.REJECTED}
+
+
+@pytest.mark.accepts("S12")
+def test_servers_ask_people_who_answer_and_decline() -> None:
+    """What they answer is told to the server with the next run of the call."""
+    facts = [fact for run in runs_of(simulated("servers")) for fact in run.facts]
+    asked = [
+        fact for fact in facts if isinstance(fact, ToolReturned) and fact.output.inquiry is not None
+    ]
+    answered = [fact for fact in facts if isinstance(fact, Decided) and fact.decision.answer]
+
+    assert asked
+    assert answered
+
+
+@pytest.mark.accepts("S13")
+def test_local_calls_are_in_history_once() -> None:
+    """As markers, which a replay reads."""
+    made = simulated("local tools")
+    ended = [
+        ended_locally(event)
+        for run in runs_of(made)
+        for event in run.history.events
+        if ended_locally(event) is not None
+    ]
+
+    assert counts_of(made)["local activities"] >= len(ended) > 0
+
+
+@pytest.mark.accepts("S14")
+def test_live_text_is_told_in_pieces() -> None:
+    """Past history."""
+    assert counts_of(simulated("live"))["pieces of live text"] > 2
+
+
+@pytest.mark.accepts("S15")
+def test_waits_are_told_by_webhooks() -> None:
+    """Of several kinds, also of waits that go on in a new run."""
+    deliveries = [
+        call_of(run).message
+        for run in runs_of(simulated("notices"))
+        if run.begun.type == "AgentWebhook"
+    ]
+    kinds = {message.data.kind for message in deliveries if isinstance(message, WaitMessage)}
+
+    assert len(kinds) > 1
+
+
+@pytest.mark.accepts("S10")
+def test_end_of_a_turn_is_told_whose_url_for_waits_is_refused() -> None:
+    """The webhook about the end is delivered, or its failure is recorded."""
+    made = simulate(REFUSED_FOR_WAITS)
+    [turn] = [run for run in made.server.runs if run.id == "turn"]
+    request = turn.read.request
+
+    assert made.broken is None, made.story
+    assert request is not None
+    assert request.on_wait != request.on_done
+    assert any(run.id.startswith("turn/on_done-") for run in made.server.runs)
+
+
+@pytest.mark.accepts("S16")
+def test_reminders_are_set_given_up_and_due() -> None:
+    """In sessions whose turns run meanwhile."""
+    facts = {type(fact) for run in runs_of(simulated("reminders")) for fact in run.session_facts}
+
+    assert facts >= {ReminderSet, ReminderForgotten, ReminderDue}
+
+
+@pytest.mark.accepts("S17")
+def test_deliveries_to_hooks_start_turns() -> None:
+    """Most of them are sent more than once."""
+    made = simulated("hooks")
+    started = {run.id for run in runs_of(made) if run.id.startswith("hooks/")}
+
+    assert started
+    assert counts_of(made)["hooks"] > len(started)
+
+
+@pytest.mark.accepts("S18")
+def test_schedules_start_skip_and_pause() -> None:
+    """What their turns have spent is counted by an activity."""
+    made = [simulate(seed, kind="schedule") for seed in range(25)]
+    happened = counts_of(made)
+    activities = {
+        attributes(event).activity_type.name
+        for run in runs_of(made)
+        for event in run.history.events
+        if name_of(event) == "ACTIVITY_TASK_SCHEDULED"
+    }
+
+    assert [one.story for one in made if one.broken] == []
+    assert happened["started by schedules"] < happened["slots"]
+    assert SETTLE_SCHEDULE in activities
+
+
+@pytest.mark.accepts("S19")
+@pytest.mark.parametrize("kind", ["session", "batch"])
+def test_sessions_and_batches_have_jobs_as_often_as_turns(kind: Kind) -> None:
+    """A third of them and a sixth more, instead of a sixth."""
+    having = [seed for seed in range(300) if Choices(seed, kind=kind).has_jobs]
+
+    assert 90 <= len(having) <= 180

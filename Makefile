@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools audit sbom release-tools mcp-servers mcp-conformance mcp-conformance-tools typescript acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools image-check audit sbom release-tools mcp-servers mcp-conformance mcp-conformance-tools typescript acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -89,6 +89,9 @@ deploy-tools: $(READY)
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[deploy]"
 	@command -v promtool >/dev/null || test -x $(BIN)/promtool || { mkdir -p $(VENV)/prometheus && cd $(VENV)/prometheus && apt-get download -qq prometheus 2>/dev/null \
 	  && dpkg -x prometheus_*.deb . && ln -sf ../prometheus/usr/bin/promtool ../bin/promtool; } || echo "skipped: promtool is not installed, and Debian's package cannot be had here"
+
+image-check: $(READY)  ## builds the image of deploy/ and has it run a turn: with Docker, Podman, or Buildah on a base of Debian's packages; some minutes
+	@PERDURE_CHECK_IMAGE=1 $(BIN)/pytest -q -rs -m "" tests/e2e/test_image.py
 
 audit: release-tools  ## known vulnerabilities of the packages of requirements.lock, and the licences of those that users install
 	@$(BIN)/pytest -q tests/unit/test_licences.py

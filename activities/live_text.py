@@ -21,6 +21,7 @@ from perdure import errors
 from perdure.live_text import lines
 from perdure.live_text.values import LiveText, TextSource
 from perdure.temporal.payloads import pack
+from perdure.text import size, tail
 
 logger = logging.getLogger("perdure")
 
@@ -52,19 +53,37 @@ class Listening:
 
 
 class TextOfCall:
-    """The text of one model call so far."""
+    """The text of one model call so far: for readers of this process, and for heartbeats.
 
-    def __init__(self, converter: DataConverter) -> None:
+    Attributes:
+        source: Where readers find it; None if they do not.
+    """
+
+    def __init__(self, converter: DataConverter, address: str | None) -> None:
         self.key = lines.new_key()
+        self.source = TextSource(address=address, key=self.key) if address else None
         self.converter = converter
         self.is_complete = False
         self._pieces: list[str] = []
+        self._length = 0
         self._news = asyncio.Event()
 
     def add(self, piece: str) -> None:
         """Add a piece at the end."""
         self._pieces.append(piece)
+        self._length += len(piece)
         self._tell()
+
+    def end(self, most_bytes: int) -> LiveText:
+        """Return the end of the text, of at most so many bytes, with the way to the rest."""
+        pieces, missing = list[str](), most_bytes
+        for piece in reversed(self._pieces):
+            pieces.append(piece)
+            missing -= size(piece)
+            if missing <= 0:
+                break
+        text = tail("".join(reversed(pieces)), most_bytes)
+        return LiveText(offset=self._length - len(text), text=text, source=self.source)
 
     def complete(self) -> None:
         """Note that nothing more will come."""
@@ -139,16 +158,13 @@ class LiveTexts:
         serving.add_done_callback(self._serving.discard)
 
     @contextlib.contextmanager
-    def text(self, converter: DataConverter) -> Iterator[tuple[TextOfCall, TextSource | None]]:
-        """Serve a text during the block; yield it, and where readers find it."""
-        text = TextOfCall(converter)
-        if self._address is None:
-            yield text, None
-            return
+    def text(self, converter: DataConverter) -> Iterator[TextOfCall]:
+        """Serve a text during the block, if this process listens."""
+        text = TextOfCall(converter, self._address)
         name = lines.name_of(text.key)
         self._texts[name] = text
         try:
-            yield text, TextSource(address=self._address, key=text.key)
+            yield text
         finally:
             text.complete()
             del self._texts[name]

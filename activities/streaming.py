@@ -16,9 +16,8 @@ from perdure import limits
 from perdure.activities import heartbeats
 from perdure.activities.live_text import LiveTexts, TextOfCall
 from perdure.activities.provider import ModelRequest, Provider, listen
-from perdure.live_text.values import LiveText, TextSource
 from perdure.temporal.payloads import pack
-from perdure.text import clean, tail
+from perdure.text import clean
 from perdure.values.answers import ModelAnswer
 
 EVERY_S = 0.25
@@ -35,26 +34,23 @@ async def tell(provider: Provider, request: ModelRequest, texts: LiveTexts) -> M
         LLMError: As for the provider.
     """
     with (
-        texts.text(activity.client().data_converter) as (text, source),
-        _Telling(heartbeats.beat_of_this_activity(), text, source) as telling,
+        texts.text(activity.client().data_converter) as text,
+        _TextHeartbeats(heartbeats.beat_of_this_activity(), text) as beating,
     ):
-        return await listen(provider, request, telling.hear)
+        return await listen(provider, request, beating.hear)
 
 
-class _Telling:
-    """Collects text and sends it at intervals while its block runs."""
+class _TextHeartbeats:
+    """Sends the end of a text at intervals while its block runs."""
 
-    def __init__(self, beat: heartbeats.Beat, text: TextOfCall, source: TextSource | None) -> None:
+    def __init__(self, beat: heartbeats.Beat, text: TextOfCall) -> None:
         self._beat = beat
         self._text = text
-        self._source = source
-        self._offset = 0
-        self._said: list[str] = []
         self._due: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
-        if self._source is not None:
-            self._tell()  # readers know the way before there is a text
+        if self._text.source is not None:
+            self._send()  # readers know the way before there is a text
         return self
 
     def __exit__(
@@ -66,18 +62,11 @@ class _Telling:
         if self._due is not None:
             self._due.cancel()
 
-    def hear(self, text: str) -> None:
-        piece = clean(text)
-        self._text.add(piece)
-        self._said.append(piece)
+    def hear(self, piece: str) -> None:
+        self._text.add(clean(piece))
         if self._due is None:
-            self._due = asyncio.get_running_loop().call_later(EVERY_S, self._tell)
+            self._due = asyncio.get_running_loop().call_later(EVERY_S, self._send)
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         self._due = None
-        text = "".join(self._said)
-        recent = tail(text, limits.LIVE_TEXT_BYTES)
-        self._offset += len(text) - len(recent)
-        self._said = [recent]
-        live_text = LiveText(offset=self._offset, text=recent, source=self._source)
-        self._beat(pack(live_text))
+        self._beat(pack(self._text.end(limits.LIVE_TEXT_BYTES)))

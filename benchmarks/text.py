@@ -3,8 +3,9 @@
 Two workers generate the text of so many turns at once, by default 100, twenty pieces a second each
 for half a minute. Every piece is the time at which the provider gave it, and the first one comes
 after 0.2 s, as those of real providers do at the earliest. A third of the turns is
-followed over each way: over two gateways, and in this process. The text comes first from the
-workers themselves, and then by heartbeats, which is the way where workers cannot be reached.
+followed over each way: over two gateways, which all ways share, and in this process. The text comes
+first from the workers themselves, and then by heartbeats, which is the way where workers cannot be
+reached.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from unittest import mock
 
 from benchmarks.attacks import p50
@@ -71,10 +72,12 @@ async def in_process(turn: Turn, clock: Clock) -> None:
             has_begun = clock.hear(said.encode(), has_begun=has_begun)
 
 
-def over(at: Gateway, path: str) -> Callable[[Turn, Clock], Awaitable[None]]:
-    """Return how to follow a turn over a path of a gateway."""
+def over(gateways: Sequence[Gateway], path: str) -> Callable[[Turn, Clock], Awaitable[None]]:
+    """Return how to follow a turn over a path of one of the gateways, each in its turn."""
+    following = itertools.cycle(gateways)
 
     async def follow(turn: Turn, clock: Clock) -> None:
+        at = next(following)
         reading, writing = await asyncio.open_connection("127.0.0.1", at.port)
         who = f"Authorization: Bearer {TOKEN}\r\nConnection: close\r\n"
         head = f"GET {path.format(turn.id)} HTTP/1.1\r\nHost: localhost\r\n{who}\r\n"
@@ -125,8 +128,8 @@ async def main(turns: int) -> bool:
         gateways = [await stack.enter_async_context(gateway(address)) for _ in range(2)]
         ways = {
             "Python": in_process,
-            "REST": over(gateways[0], "/v1/turns/{}/events"),
-            "Responses": over(gateways[1], "/openai/v1/responses/{}?stream=true"),
+            "REST": over(gateways, "/v1/turns/{}/events"),
+            "Responses": over(gateways, "/openai/v1/responses/{}?stream=true"),
         }
         print(
             f"{'milliseconds':<28}{'first p50':>9}{'p95':>8}"

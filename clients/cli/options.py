@@ -151,7 +151,9 @@ ADDRESS: Decorator[Any] = temporal(
     help="Temporal's address (default: its environment, or localhost:7233).",
 )
 STREAM: Decorator[Any] = click.option(
-    "--stream", is_flag=True, help="Print the model's text while it is generated."
+    "--stream",
+    is_flag=True,
+    help="Print the text of the model and of delegates while it is generated.",
 )
 BY: Decorator[Any] = click.option(
     "--by",

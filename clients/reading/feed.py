@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -128,8 +128,7 @@ class Feed:
             PerdureError: As `watch` does.
         """
         seen = 0
-        self._join()
-        try:
+        async with self.joined():
             while True:
                 while seen < len(self._events):
                     event, position = self._events[seen], self._places[seen]
@@ -145,8 +144,6 @@ class Feed:
                     await self._news.wait()
                 elif not await self._has_news(pause):
                     yield None
-        finally:
-            await self._leave()
 
     async def _has_news(self, pause_s: float) -> bool:
         """Wait for news or live output, for that long at most; return whether there are news."""
@@ -156,12 +153,17 @@ class Feed:
                 await self._news_or_output.wait()
         return news.is_set()
 
-    def _join(self) -> None:
-        """Add a watcher. The first watcher starts the poll."""
+    @contextlib.asynccontextmanager
+    async def joined(self) -> AsyncIterator[None]:
+        """Poll during the block. There is one poll for all who have joined."""
         self._watchers += 1
         if self._pump is None or self._pump.done():
             self._error = None
             self._pump = asyncio.create_task(self._follow())
+        try:
+            yield
+        finally:
+            await self._leave()
 
     async def _leave(self) -> None:
         """Remove a watcher. The last watcher ends the poll."""

@@ -33,6 +33,9 @@ class Below(Protocol):
     def begin(self) -> None:
         """Note that the events after this are new."""
 
+    def catch_up(self) -> None:
+        """Note that the events after this are of now."""
+
     async def see(self, event: Event) -> None:
         """Note a new event, before the consumer gets it."""
 
@@ -61,16 +64,17 @@ async def live_items(
         TurnNotFoundError: Temporal does not have the turn, or no longer has it.
         InvalidRequestError: The cursor is beyond the end of the history.
     """
-    end = None if only_words else await feed.end()
-    if end and after and after.run == end.run and after.event > end.event:
-        raise errors.InvalidRequestError(
-            "the cursor is beyond the end of the turn's history, so it is not one of its events"
-        )
-    listener = _Listener(feed.ear, tools=not only_words)
-    news = _News(feed, after, since, below)
-    watching = feed.ticking(until=end, pause_s=lambda: listener.pause_s)
-    async with contextlib.aclosing(watching) as events:
-        async for event in events:
+    async with contextlib.AsyncExitStack() as held:
+        await held.enter_async_context(feed.joined())  # it reads while its end is asked for
+        end = None if only_words else await feed.end()
+        if end and after and after.run == end.run and after.event > end.event:
+            raise errors.InvalidRequestError(
+                "the cursor is beyond the end of the turn's history, so it is not one of its events"
+            )
+        listener = _Listener(feed.ear, tools=not only_words)
+        news = _News(feed, after, since, below)
+        watching = feed.ticking(until=end, pause_s=lambda: listener.pause_s)
+        async for event in await held.enter_async_context(contextlib.aclosing(watching)):
             if event is None:
                 for item in await listener.listen():
                     yield item
@@ -99,12 +103,17 @@ class _News:
             self._has_begun = True
             if self._below is not None:
                 self._below.begin()
-        if self._below is not None and isinstance(event, Event):
-            if self._has_begun:
-                await self._below.see(event)
-            else:
-                self._below.see_old(event)
+        if self._below is not None:
+            await self._tell(self._below, event)
         return self._has_begun
+
+    async def _tell(self, below: Below, event: Event | CaughtUp) -> None:
+        if isinstance(event, CaughtUp):
+            below.catch_up()
+        elif self._has_begun:
+            await below.see(event)
+        else:
+            below.see_old(event)
 
     def _is_first(self, event: Event | CaughtUp) -> bool:
         if isinstance(event, CaughtUp):

@@ -10,6 +10,7 @@ from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.reading.feed import Feed
 from perdure.clients.reading.live_events import LiveItem, live_items
 from perdure.clients.reading.live_text import Piece, TextBegins, TextVoid
+from perdure.clients.reading.tree_text import Find, TurnText, with_delegates
 from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 
@@ -40,6 +41,7 @@ async def changes(feed: Feed) -> AsyncGenerator[Change, None]:
         PayloadDecodeError: This process lacks the codec or the key of the turn.
     """
     async with (
+        feed.joined(),  # it reads while its end is asked for
         contextlib.aclosing(feed.watch(until=await feed.end())) as watching,
         contextlib.aclosing(_changes(feed, watching)) as changing,
     ):
@@ -48,26 +50,37 @@ async def changes(feed: Feed) -> AsyncGenerator[Change, None]:
                 yield change
 
 
-async def changes_and_text(feed: Feed) -> AsyncGenerator[Change | Piece, None]:
+async def changes_and_text(
+    feed: Feed, find: Find | None = None
+) -> AsyncGenerator[Change | Piece | TurnText, None]:
     """Yield the changes of a turn and the text of its model in one order, until it is over.
+
+    Args:
+        feed: The feed of the turn.
+        find: Finds the feeds of the turns below that run, whose text is yielded as well; None to
+            leave it out.
 
     Raises:
         PerdureError: As `changes` does.
     """
     async with (
-        contextlib.aclosing(live_items(feed)) as items,
+        contextlib.aclosing(_items(feed, find)) as items,
         contextlib.aclosing(_changes(feed, items)) as changing,
     ):
         async for change in changing:
             yield change
 
 
+def _items(feed: Feed, find: Find | None) -> AsyncGenerator[LiveItem | TurnText, None]:
+    return live_items(feed) if find is None else with_delegates(find, feed, only_running=True)
+
+
 async def _changes(
-    feed: Feed, items: AsyncIterator[LiveItem]
-) -> AsyncGenerator[Change | Piece, None]:
+    feed: Feed, items: AsyncIterator[LiveItem | TurnText]
+) -> AsyncGenerator[Change | Piece | TurnText, None]:
     state, is_new = TurnState(), False
     async for item in items:
-        if isinstance(item, str | TextBegins | TextVoid):
+        if isinstance(item, str | TextBegins | TextVoid | TurnText):
             yield item
         elif isinstance(item, Event | CaughtUp):
             event = item if isinstance(item, Event) else None

@@ -39,6 +39,8 @@ from perdure.values.reports import AgentReport, Step
 
 logger = logging.getLogger("perdure")
 OnStep = Callable[[Step], Awaitable[object] | object]
+Delegates = bool | Literal["running"]
+"""Whether to have the text of turns below; of those that run from now on with `running`."""
 
 
 class ReadableTurn(Generic[T]):
@@ -160,13 +162,13 @@ class ReadableTurn(Generic[T]):
 
     @overload
     def live(
-        self, after: str | None = None, *, delegates: bool
+        self, after: str | None = None, *, delegates: Delegates
     ) -> AsyncGenerator[
         Event | str | TextBegins | TextVoid | TurnText | ToolProgress | CaughtUp, None
     ]: ...
 
     async def live(
-        self, after: str | None = None, *, delegates: bool = False
+        self, after: str | None = None, *, delegates: Delegates = False
     ) -> AsyncGenerator[Any, None]:
         """Yield what `events` and `text` yield, in one order, with the progress of tools.
 
@@ -177,7 +179,8 @@ class ReadableTurn(Generic[T]):
             after: The cursor of the last known event; without it, events start from the beginning.
                 The text of a model call that has not ended yet is yielded from its beginning.
             delegates: As of `text`. Of the turns below, text that was recorded before `after` is
-                not yielded.
+                not yielded; with `"running"`, none of those that are not live, or that are over
+                when it begins, with `after` at that event.
 
         Raises:
             StaleCursorError: The cursor belongs to another run: the turn was reset or started
@@ -191,10 +194,16 @@ class ReadableTurn(Generic[T]):
                 yield item
 
     def _live(
-        self, feed: Feed, after: Cursor | None, *, delegates: bool, only_words: bool = False
+        self, feed: Feed, after: Cursor | None, *, delegates: Delegates, only_words: bool = False
     ) -> AsyncGenerator[LiveItem | TurnText, None]:
         if delegates:
-            return with_delegates(self._feeds.find, feed, after, only_words=only_words)
+            return with_delegates(
+                self._feeds.find,
+                feed,
+                after,
+                only_words=only_words,
+                only_running=delegates == "running",
+            )
         return live_items(feed, after, only_words=only_words)
 
     async def text_since(self, moment: datetime | None) -> AsyncGenerator[TurnText, None]:
@@ -259,15 +268,19 @@ class ReadableTurn(Generic[T]):
                 yield change
 
     async def changes_and_text(
-        self,
-    ) -> AsyncGenerator[Change | str | TextBegins | TextVoid, None]:
+        self, *, delegates: bool = False
+    ) -> AsyncGenerator[Change | str | TextBegins | TextVoid | TurnText, None]:
         """Yield what `changes` and `text` yield, in one order, until the turn is over.
+
+        Args:
+            delegates: Whether to yield the text of the turns below that run.
 
         Raises:
             TurnNotFoundError: Temporal does not have the turn, or no longer has it.
             PayloadDecodeError: This process lacks the codec or the key of the turn.
         """
-        async with contextlib.aclosing(changes_and_text(await self._feed())) as changing:
+        find = self._feeds.find if delegates else None
+        async with contextlib.aclosing(changes_and_text(await self._feed(), find)) as changing:
             async for change in changing:
                 yield change
 

@@ -5,6 +5,7 @@ import pytest
 from perdure import Agent, tool
 from perdure.testing import ScriptedModel, call, calls, says
 
+from ..support.delegating import delegate
 from ..support.gateway.served import served
 from .conftest import Tell
 
@@ -27,10 +28,11 @@ async def test_openai_client_runs_agents_as_the_page_says(
         *(says(text) for text in ("Welcome.", '{"number": 7, "is_lost": true}', "It is lost.")),
         calls(call("locate")),
         says("You are in Bern."),
+        *(delegate("guide", "Find it."), says("It is on its way."), says("Wait a little.")),
     )
     async with tell("http-responses") as story:
         guide = Agent(name="guide", model="main", takes_tools=True)
-        desk = Agent(name="desk", model="main", tools=[refund])
+        desk = Agent(name="desk", model="main", tools=[refund], delegates=["guide"])
         client = await story.works([desk, guide], model)
         async with served(client, name="root") as http:
             monkeypatch.setenv("PERDURE", str(http.base_url).rstrip("/"))
@@ -46,6 +48,7 @@ async def test_openai_client_runs_agents_as_the_page_says(
                 parcel = await (await story.defining("typed"))(ai)
                 completed = await (await story.defining("complete"))(ai)
                 guided = await (await story.defining("guide"))(ai)
+                watched = await story.prints(story["watch"](ai, "Where is it?"))
             turns = await client.session("customer-42").turns()
             await client.session("customer-42").close()
 
@@ -54,4 +57,5 @@ async def test_openai_client_runs_agents_as_the_page_says(
     assert items == ["message", "message"]
     assert (parcel.number, parcel.is_lost, completed) == (7, True, "It is lost.")
     assert guided == "You are in Bern."
+    assert "guide-1 guide text It is on its way.\n" in watched
     assert [one.turn_id for one in turns] == ["customer-42/1", "customer-42/2"]

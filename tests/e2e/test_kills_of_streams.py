@@ -96,6 +96,36 @@ def _show(data: dict[str, Any], screen: Screen) -> bool:
     return bool(data["kind"] == "turn_ended")
 
 
+async def over_responses(turn: Turn, screen: Screen, url: Callable[[], str]) -> None:
+    """Follow a turn as a response, and after the last number after each loss or void text."""
+    after = -1
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+        while True:
+            query = f"stream=true&starting_after={after}"
+            path = f"{url()}/openai/v1/responses/{turn.id}?{query}"
+            with contextlib.suppress(httpx.TransportError):
+                async with aconnect_sse(http, "GET", path, timeout=30) as source:
+                    async for message in source.aiter_sse():
+                        data = json.loads(message.data)
+                        after = data["sequence_number"]
+                        if _show_event(data, screen):
+                            return
+            screen.losses += 1
+            await asyncio.sleep(0.1)
+
+
+def _show_event(data: dict[str, Any], screen: Screen) -> bool:
+    """Show an event of a response; return whether it is the last."""
+    match data["type"]:
+        case "response.output_item.added" if data["item"]["type"] == "message":
+            screen.begin(int(data["item"]["id"].split("_")[2]))
+        case "error" if data["code"] == "TEXT_VOID":
+            screen.void()
+        case "response.output_text.delta":
+            screen.say(data["delta"])
+    return bool(data["type"] == "response.completed")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2 * PATIENCE_S)
 @pytest.mark.accepts("E192")
@@ -117,7 +147,7 @@ async def test_text_is_void_or_complete_whatever_is_killed(server: Outage, tmp_p
         gateway = await serve(processes, story, server.address, tmp_path)
         urls = [await url_of(gateway)]
         turn = await story.start(live=True)
-        here, there = Screen(), Screen()
+        here, there, as_response = Screen(), Screen(), Screen()
 
         async def kill_gateway() -> None:
             nonlocal gateway
@@ -137,9 +167,12 @@ async def test_text_is_void_or_complete_whatever_is_killed(server: Outage, tmp_p
         async with asyncio.TaskGroup() as group:
             group.create_task(in_python(turn, here))
             group.create_task(over_http(turn, there, lambda: urls[-1]))
+            group.create_task(over_responses(turn, as_response, lambda: urls[-1]))
             for number, kill in enumerate(KILLS, 1):
                 await eventually(
-                    lambda number=number: here.has_heard(number) and there.has_heard(number),  # type: ignore[misc]
+                    lambda number=number: all(  # type: ignore[misc]
+                        screen.has_heard(number) for screen in (here, there, as_response)
+                    ),
                     f"step {number} is heard",
                     within_s=PATIENCE_S,
                 )
@@ -148,7 +181,7 @@ async def test_text_is_void_or_complete_whatever_is_killed(server: Outage, tmp_p
         report = await story.report(turn)
 
     said = {one.number: one.message.text for one in report.steps}
-    assert here.texts == there.texts == said
-    assert min(here.voids, there.voids) >= 1  # of the workers that were killed
-    assert there.losses >= KILLS.count("gateway")
+    assert here.texts == there.texts == as_response.texts == said
+    assert min(here.voids, there.voids, as_response.voids) >= 1  # of workers that were killed
+    assert min(there.losses, as_response.losses) >= KILLS.count("gateway")
     assert len({*said.values()}) == len(KILLS) + 1

@@ -731,7 +731,12 @@ TAINTS = (
     Taint(
         "words of a guarded delegate",
         "its own events and messages, if they stand beside calls",
-        everywhere("G26", "G27", "G34", "G35", python=by("G24 G26")),
+        everywhere(
+            *("G26", "G27", "G34", "G35 E194"),
+            python=by("G24 G26 E194"),
+            **dict.fromkeys(("rest", "sse"), by("G26 E194")),
+            **dict.fromkeys(("responses", "agui", "a2a", "mcp"), by("G27 E194")),
+        ),
     ),
     Taint(
         "the data of an image",

@@ -25,14 +25,9 @@ async def given(
         raise error
 
 
-def others() -> set[asyncio.Task[object]]:
-    """The tasks besides the one that runs the test."""
-    return asyncio.all_tasks() - {asyncio.current_task()}
-
-
 @pytest.mark.accepts("E189")
 async def test_items_come_as_they_are_there_and_those_that_were_waited_for_before() -> None:
-    merged, gate = Merged[str](), asyncio.Event()
+    merged, gate, before = Merged[str](), asyncio.Event(), asyncio.all_tasks()
 
     async def first() -> AsyncGenerator[str, None]:
         yield "begins"
@@ -43,13 +38,13 @@ async def test_items_come_as_they_are_there_and_those_that_were_waited_for_befor
         yield "is over"
 
     assert [item async for item in merged.items(first())] == ["begins", "runs", "a", "b", "is over"]
-    assert not others()
+    assert not asyncio.all_tasks() - before
 
 
 @pytest.mark.accepts("E189")
 async def test_other_that_fails_ends_and_the_first_goes_on() -> None:
     """An error of the first is raised, after the items that came before it."""
-    merged, heard = Merged[str](), list[str]()
+    merged, heard, before = Merged[str](), list[str](), asyncio.all_tasks()
 
     async def first() -> AsyncGenerator[str, None]:
         merged.add("other", given("a", error=PerdureError("gone")))
@@ -66,13 +61,13 @@ async def test_other_that_fails_ends_and_the_first_goes_on() -> None:
         await hear()
 
     assert heard == ["a", "goes on"]
-    assert not others()
+    assert not asyncio.all_tasks() - before
 
 
 @pytest.mark.accepts("E189")
 async def test_nothing_runs_after_the_consumer_has_gone() -> None:
     """It leaves while all wait, or is cancelled; one that is dropped is not waited for."""
-    merged, never = Merged[str](), asyncio.Event()
+    merged, never, before = Merged[str](), asyncio.Event(), asyncio.all_tasks()
 
     async def first() -> AsyncGenerator[str, None]:
         merged.add("other", given("a", gate=never))
@@ -90,4 +85,4 @@ async def test_nothing_runs_after_the_consumer_has_gone() -> None:
     with contextlib.suppress(StopAsyncIteration):
         await items.aclose()
 
-    assert not others()
+    assert not asyncio.all_tasks() - before

@@ -33,9 +33,11 @@ class JsonFollower:
         """Print nothing: every line contains the id of the turn."""
 
     async def follow(self, turn: Turn[Any], _: Reach) -> None:
-        """Print its events until it is over, and with `streams` the text of its model."""
+        """Print its events until it is over, and with `streams` its text and its delegates'."""
         followed: Followed = (
-            Aloud(turn, lambda piece: say(turn.id, piece)) if self._streams else turn
+            Aloud(turn, lambda piece: say(turn.id, piece), lambda text: tell(text.to_json()))
+            if self._streams
+            else turn
         )
         async for event in followed.events():
             tell(event.to_json())

@@ -123,7 +123,7 @@ class Progress:
         self._state = event.onto(self._state)
         text = _text(event.fact, self._answered)
         if text and not (self._is_brief and _is_plain(event.fact)):
-            self._end_text()
+            self.end_text()
             self._print(
                 text if self._is_brief else Text.assemble(self._time(event.at), "  ", text),
                 is_short=isinstance(event.fact, _IN_SHORT),
@@ -139,11 +139,11 @@ class Progress:
         """Print a piece of the model's text."""
         match piece:
             case TextBegins(step, attempt):
-                self._end_text()
+                self.end_text()
                 self.said, self.is_speaking = "", True
                 put(Text(f"{ModelKey(step, attempt)}  ", "dim"), self._out, end="")
             case TextVoid(step, attempt):
-                self._end_text()
+                self.end_text()
                 self.said = ""
                 put(
                     Text(f"{ModelKey(step, attempt)}  what was said does not count", "yellow"),
@@ -172,7 +172,8 @@ class Progress:
             self._out,
         )
 
-    def _end_text(self) -> None:
+    def end_text(self) -> None:
+        """End the line of text that is being printed, if there is one."""
         if self.is_speaking:
             put("", self._out)
         self.is_speaking = False

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from rich.text import Text
 
+from perdure.clients.cli.drawing.delegate_text import DelegateText
 from perdure.clients.cli.drawing.hints import CommandHints, spent
 from perdure.clients.cli.drawing.progress import Progress, figures
 from perdure.clients.cli.drawing.screen import Live, Screen, note, put
@@ -21,6 +22,7 @@ from perdure.clients.reading.events import Event
 from perdure.clients.reading.live_text import Piece
 from perdure.clients.reading.tool_progress import ToolProgress
 from perdure.clients.reading.tree import Node
+from perdure.clients.reading.tree_text import TurnText
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.live_turn import Aloud
 from perdure.text import counted, one_line, word
@@ -49,6 +51,7 @@ class TerminalFollower:
         self._may_resume = may_resume
         self._live = Live(out)
         self._progress = Progress(out, full=full)
+        self._below: DelegateText | None = None
         self._root: Node | None = None
         self._told: set[tuple[str, datetime | None]] = set()
 
@@ -58,7 +61,10 @@ class TerminalFollower:
 
     async def follow(self, turn: Turn[Any], reach: Reach) -> None:
         """Show the turn until it is over."""
-        followed: Followed = Aloud(turn, self._say) if self._streams else turn
+        followed: Followed = turn
+        if self._streams:
+            self._below = DelegateText(turn.id, self._out)
+            followed = Aloud(turn, self._say, self._say_below)
         tree = Tree(followed, reach, self._changed)
         self._root = tree.root
         async with self._live.ticking(self._tick):
@@ -106,20 +112,35 @@ class TerminalFollower:
 
     def _changed(self, node: Node, event: Event) -> None:
         if node is self._root:
-            self._live.erase()
+            self._make_room()
             self._progress.show(event)
 
     def _say(self, piece: Piece | ToolProgress) -> None:
         # a line for each update would push everything else off the screen
         if isinstance(piece, ToolProgress):
             return
-        self._live.erase()
+        self._make_room()
         self._progress.say(piece)
+
+    def _say_below(self, text: TurnText) -> None:
+        if self._below is not None:
+            self._live.erase()
+            self._progress.end_text()
+            self._below.say(text)
+
+    def _make_room(self) -> None:
+        """Begin a line of the turn itself."""
+        self._live.erase()
+        if self._below is not None:
+            self._below.flush()
 
     def _tick(self) -> None:
         """Draw the current state, unless a line is being written; print hints for people once."""
         root = self._root
-        if root is None or root.ended or self._progress.is_speaking:
+        if self._below is not None:
+            self._below.tick()
+        is_writing = self._progress.is_speaking or (self._below and self._below.has_line)
+        if root is None or root.ended or is_writing:
             return
         for node in root.all():
             self._help(node)

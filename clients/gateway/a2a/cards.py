@@ -5,6 +5,7 @@ from __future__ import annotations
 from a2a.types import (
     AgentCapabilities,
     AgentCard,
+    AgentExtension,
     AgentInterface,
     AgentSkill,
     HTTPAuthSecurityScheme,
@@ -18,6 +19,12 @@ from perdure.clients.gateway.a2a.agents import A2AAgent
 
 _MODES = ("text/plain", "application/json")
 _BEARER = "bearer"
+DELEGATES = "urn:perdure:a2a:delegate-text:1"
+"""The extension with which a stream has the text of the turns below a task."""
+_OF_DELEGATES = (
+    "Streams have the text of the delegates of a task while it is generated, as status updates"
+    " whose metadata have it under this URI: v, kind, turn, agent, and step, attempt or text."
+)
 
 
 def card(agent: A2AAgent, url: str) -> AgentCard:
@@ -33,7 +40,11 @@ def card(agent: A2AAgent, url: str) -> AgentCard:
                 protocol_version=PROTOCOL_VERSION_1_0,
             )
         ],
-        capabilities=AgentCapabilities(streaming=True, push_notifications=True),
+        capabilities=AgentCapabilities(
+            streaming=True,
+            push_notifications=True,
+            extensions=[AgentExtension(uri=DELEGATES, description=_OF_DELEGATES)],
+        ),
         default_input_modes=_MODES,
         default_output_modes=_MODES,
         skills=[

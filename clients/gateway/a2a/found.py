@@ -22,11 +22,13 @@ from a2a.utils.errors import TaskNotFoundError
 from perdure import errors
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.a2a import tasks
+from perdure.clients.gateway.a2a.cards import DELEGATES
 from perdure.clients.gateway.a2a.messages import Answer
 from perdure.clients.gateway.a2a.tasks import TaskIds
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.past_events import past_events
 from perdure.clients.reading.live_text import Piece, TextVoid
+from perdure.clients.reading.tree_text import TurnText
 from perdure.clients.sessions.handle import Session
 from perdure.clients.turns.changes import Change
 from perdure.clients.turns.handle import Turn
@@ -165,11 +167,14 @@ class FoundTask:
             messages.extend([] if message is None else [message])
         return messages
 
-    async def updates(self, *, until_asked: bool) -> AsyncGenerator[Update, None]:
+    async def updates(
+        self, *, until_asked: bool, delegates: bool = False
+    ) -> AsyncGenerator[Update, None]:
         """Yield the task, and then its changes, until it is over or begins to ask for something.
 
         Args:
             until_asked: Whether a task that asks already has no changes to wait for.
+            delegates: Whether to yield the text of the turns below.
         """
         last_state: TaskState | None = None
         if self.turn is None:
@@ -177,13 +182,11 @@ class FoundTask:
             last_state = task.status.state
         turn = await self.begun()
         found_task = replace(self, turn=turn)
-        async with contextlib.aclosing(_moments(turn, self.ids)) as moments:
+        following = _moments(turn, self.ids, delegates=delegates)
+        async with contextlib.aclosing(following) as moments:
             async for moment in moments:
-                if isinstance(moment, Message):
-                    yield self._update(TaskStatus(state=_WORKS, message=moment))
-                    continue
-                if isinstance(moment, AnswerDraft):
-                    yield self._draft(moment)
+                if moment is not None:
+                    yield self._told(moment)
                     continue
                 task = await found_task.task(has_history=last_state is None)
                 state = task.status.state
@@ -198,6 +201,22 @@ class FoundTask:
         for artifact in task.artifacts:
             yield self._result(artifact)
         yield self._update(task.status)
+
+    def _told(self, moment: Message | AnswerDraft | TurnText) -> Update:
+        match moment:
+            case Message():
+                return self._update(TaskStatus(state=_WORKS, message=moment))
+            case AnswerDraft():
+                return self._draft(moment)
+            case TurnText():
+                return self._of_delegate(moment)
+
+    def _of_delegate(self, text: TurnText) -> TaskStatusUpdateEvent:
+        """Return a piece of the text of a turn below. Its id begins with that of the task."""
+        update = self._update(TaskStatus(state=_WORKS))
+        turn_id = text.turn_id.removeprefix(self.scope.prefix)
+        update.metadata.update({DELEGATES: {**text.to_json(), "turn": turn_id}})
+        return update
 
     def _update(self, status: TaskStatus) -> TaskStatusUpdateEvent:
         return TaskStatusUpdateEvent(
@@ -226,16 +245,21 @@ def _is_last(state: TaskState, *, is_first: bool, until_asked: bool) -> bool:
 
 
 async def _moments(
-    turn: Turn[Any], ids: TaskIds
-) -> AsyncGenerator[Message | AnswerDraft | None, None]:
+    turn: Turn[Any], ids: TaskIds, *, delegates: bool
+) -> AsyncGenerator[Message | AnswerDraft | TurnText | None, None]:
     """Yield None when a task has to be looked at again, each message of the agent, and its text.
 
     The first moment is now, the others are changes of whether a person is needed. Text is that of
-    the model call that runs; the artifact of the answer takes its place in the end.
+    the model call that runs; the artifact of the answer takes its place in the end. With
+    `delegates`, there is also the text of the turns below that comes from now on.
     """
     was_needed, drafts = False, Drafts()
-    async with contextlib.aclosing(turn.changes_and_text()) as changing:
+    async with contextlib.aclosing(turn.changes_and_text(delegates=delegates)) as changing:
         async for change in changing:
+            if isinstance(change, TurnText):
+                if drafts.is_on:
+                    yield change
+                continue
             if not isinstance(change, Change):
                 for draft in drafts.hear(change):
                     yield draft

@@ -44,6 +44,7 @@ from starlette.exceptions import HTTPException
 
 from perdure import errors, limits
 from perdure.clients.gateway.a2a import pushes
+from perdure.clients.gateway.a2a.cards import DELEGATES
 from perdure.clients.gateway.a2a.found import FoundTask, TaskScope, Update
 from perdure.clients.gateway.a2a.listing import list_tasks
 from perdure.clients.gateway.a2a.messages import Answer, answer_of, text_of
@@ -146,7 +147,8 @@ class A2ATasks(RequestHandler):
             call = _admitted(params, context)
             _stay_open(context)
             found_task = await self._take(call, params, is_streamed=True)
-            async with contextlib.aclosing(found_task.updates(until_asked=True)) as updates:
+            following = found_task.updates(until_asked=True, delegates=_wants_delegates(context))
+            async with contextlib.aclosing(following) as updates:
                 async for update in updates:
                     yield update
 
@@ -160,7 +162,8 @@ class A2ATasks(RequestHandler):
             found_task = await self._scope(call).find(params.id)
             if found_task.turn is not None and (await found_task.turn.status()).outcome is not None:
                 raise UnsupportedOperationError("the task is over")
-            async with contextlib.aclosing(found_task.updates(until_asked=False)) as updates:
+            following = found_task.updates(until_asked=False, delegates=_wants_delegates(context))
+            async with contextlib.aclosing(following) as updates:
                 async for update in updates:
                     yield update
 
@@ -319,6 +322,10 @@ def _push_of(settings: SendMessageConfiguration) -> PushCall | None:
     if not settings.HasField("task_push_notification_config"):
         return None
     return pushes.call_of(settings.task_push_notification_config)
+
+
+def _wants_delegates(context: ServerCallContext) -> bool:
+    return DELEGATES in context.requested_extensions
 
 
 def _stay_open(context: ServerCallContext) -> None:

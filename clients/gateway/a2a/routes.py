@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 
+from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
 from a2a.server.routes.common import ServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
@@ -22,7 +23,7 @@ from starlette.routing import Route
 
 from perdure import errors, limits
 from perdure.clients.gateway.a2a.agents import A2AAgent
-from perdure.clients.gateway.a2a.cards import card
+from perdure.clients.gateway.a2a.cards import DELEGATES, card
 from perdure.clients.gateway.a2a.handler import CALL, HELD, A2ATasks, NotOfProtocolError
 from perdure.clients.gateway.auth import caller_of
 from perdure.clients.gateway.inputs import bytes_of, replayed
@@ -88,7 +89,10 @@ async def _answer(request: Request, gateway: Gateway, dispatcher: JsonRpcDispatc
         async with asyncio.timeout(limits.HTTP_REQUEST.total_seconds()):
             response = await dispatcher.handle_requests(again)
         if isinstance(response, EventSourceResponse):
-            return EventStream(_events(response), held.pop_all())
+            stream = EventStream(_events(response), held.pop_all())
+            if DELEGATES in _extensions(request):
+                stream.headers[HTTP_EXTENSION_HEADER] = DELEGATES
+            return stream
         return response
 
 
@@ -117,7 +121,12 @@ class _Contexts(ServerCallContextBuilder):
             CALL: request.state.call,
             HELD: request.state.held,
         }
-        return ServerCallContext(state=state)
+        return ServerCallContext(state=state, requested_extensions=_extensions(request))
+
+
+def _extensions(request: Request) -> set[str]:
+    """Return the URIs of the extensions that a client activates."""
+    return get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER))
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:

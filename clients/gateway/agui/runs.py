@@ -14,6 +14,7 @@ from perdure.clients.gateway.agui import run_input, snapshots
 from perdure.clients.gateway.agui.run_input import RunInput
 from perdure.clients.gateway.agui.threads import Thread, decide, give, open_thread
 from perdure.clients.gateway.agui.translation import Names, Translation, TurnItem
+from perdure.clients.gateway.inputs import Query
 from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.problems import problem_of
 from perdure.clients.gateway.streams import EventStream
@@ -24,8 +25,18 @@ from perdure.errors import PerdureError
 from perdure.turn.waiting import PEOPLE
 
 
+class FollowRun(Query):
+    """What a run shows.
+
+    Attributes:
+        delegates: Whether it has the text of subagents, in messages that name them.
+    """
+
+    delegates: bool = False
+
+
 @operation("POST", "/agui/{agent}", may="read")
-async def run_agent(call: Call, body: RunInput) -> EventStream:
+async def run_agent(call: Call, body: RunInput, query: FollowRun) -> EventStream:
     """Run an agent over AG-UI 1.0, and stream the events of the protocol.
 
     A thread is a session. The last message of the user is sent to it, unless it has the message;
@@ -41,7 +52,8 @@ async def run_agent(call: Call, body: RunInput) -> EventStream:
         held.enter_context(call.stay_open())
         thread = await open_thread(call, body.thread_id, request)
         async with contextlib.AsyncExitStack() as followed:
-            items = await followed.enter_async_context(contextlib.aclosing(thread.turn.live()))
+            live = thread.turn.live(delegates="running" if query.delegates else False)
+            items = await followed.enter_async_context(contextlib.aclosing(live))
             run = Translation(_names(body, thread))
             after = None if thread.is_new else call.request.headers.get("last-event-id") or None
             cursor = await _pass_over(run, items, thread, after)

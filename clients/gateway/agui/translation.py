@@ -47,9 +47,11 @@ from ag_ui.core import (
 from perdure import errors
 from perdure.clients.gateway.agui import run_input, snapshots
 from perdure.clients.gateway.agui.state_patch import patch_of
+from perdure.clients.gateway.agui.subagent_text import SubagentTexts
 from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.reading.live_text import TextBegins, TextVoid
 from perdure.clients.reading.tool_progress import ToolProgress
+from perdure.clients.reading.tree_text import TurnText
 from perdure.clients.turns.status import Wait
 from perdure.errors import PerdureError
 from perdure.text import one_line
@@ -64,7 +66,7 @@ from perdure.values.messages import OPEN_CALL, AssistantMessage
 from perdure.values.reports import Usage
 from perdure.values.shared_state import SharedState
 
-TurnItem = Event | str | TextBegins | TextVoid | ToolProgress | CaughtUp
+TurnItem = Event | str | TextBegins | TextVoid | TurnText | ToolProgress | CaughtUp
 Events = Iterator[BaseEvent]
 
 _STOPPED = "the run was stopped"
@@ -123,6 +125,7 @@ class Translation:
     _text: _OpenText | None = None
     _unanswered: list[str] = field(default_factory=list)
     _children: dict[str, bool] = field(default_factory=dict)
+    _below: SubagentTexts = field(default_factory=SubagentTexts)
     _usage: dict[tuple[str, str], Usage] = field(default_factory=lambda: defaultdict(Usage))
     _tokens_below: int = 0
     _shown: SharedState = field(default_factory=dict)
@@ -145,6 +148,7 @@ class Translation:
             message.id
             for message in messages
             if message.id not in known
+            and getattr(message, "subagent_run_id", None) is None  # they are of another run alone
             and not (isinstance(message, ToolMessage) and self._has_result(message.tool_call_id))
         ]
         if not unknown:
@@ -202,11 +206,27 @@ class Translation:
             case TextVoid():
                 yield from self._end_of_text()
                 yield self._snapshot()
+            case TurnText():
+                yield from self._hear_below(item)
             case CaughtUp():
                 self.has_caught_up = True
             case str() if self._text is not None:
                 self._text.text += item
                 yield TextMessageContentEvent(message_id=self._text.id, delta=item)
+
+    def _hear_below(self, text: TurnText) -> Events:
+        """Yield the text of a subagent, or of a turn that works for it."""
+        subagent_id = self._subagent_of(text.turn_id)
+        if subagent_id is None or not self._children[subagent_id]:
+            return
+        yield from self._below.hear(text, subagent_id)
+        if isinstance(text.piece, TextVoid):
+            yield self._snapshot()
+
+    def _subagent_of(self, turn_id: str) -> str | None:
+        """Return the id of the subagent that a turn is, or works for."""
+        ids = (child_id for child_id in self._children if f"{turn_id}/".startswith(f"{child_id}/"))
+        return next(ids, None)
 
     def _of_fact(self, fact: Fact, models: Mapping[Key, str]) -> Events:
         match fact:
@@ -280,6 +300,7 @@ class Translation:
                 yield self._started(child)
             if child.ended and self._children[child.turn_id]:
                 self._children[child.turn_id] = False
+                yield from self._below.end(child.turn_id)
                 yield _ended(child)
 
     def _started(self, child: Child) -> SubagentStartedEvent:
@@ -297,7 +318,7 @@ class Translation:
     def _snapshot(self) -> MessagesSnapshotEvent:
         names = self.names
         messages = snapshots.so_far(names.turn_id, names.message_ids, self.state)
-        return MessagesSnapshotEvent(messages=[*names.before, *messages])
+        return MessagesSnapshotEvent(messages=[*names.before, *messages, *self._below.messages])
 
     # --- the end of the run
 
@@ -305,6 +326,7 @@ class Translation:
         """Yield the end of a run whose turn is over, or waits for the user interface."""
         if self.state.ended is None:
             yield from self._end_of_text()
+            yield from self._below.end()
             yield from self._end_of_step()
             yield self._over(RunFinishedSuccessOutcome())
             return
@@ -335,6 +357,7 @@ class Translation:
         """Yield the end of a run whose turn waits for people."""
         interrupts = [self._interrupt(wait) for wait in waits]
         yield from self._end_of_text()
+        yield from self._below.end()
         yield from self._end_of_step()
         for turn_id in self._active():
             raised = [
@@ -346,10 +369,7 @@ class Translation:
 
     def _interrupt(self, wait: Wait) -> Interrupt:
         is_own = wait.turn_id == self.names.turn_id
-        below = (
-            child_id for child_id in self._children if f"{wait.turn_id}/".startswith(f"{child_id}/")
-        )
-        child = None if is_own else next(below, None)
+        child = None if is_own else self._subagent_of(wait.turn_id)
         if wait.call is None:
             return Interrupt(
                 id=f"{wait.turn_id}#{wait.kind}",
@@ -379,6 +399,7 @@ class Translation:
     def _closed(self) -> Events:
         """Yield the ends of everything that is open."""
         yield from self._end_of_text()
+        yield from self._below.end()
         for call_id in tuple(self._unanswered):
             yield self._result(call_id, OPEN_CALL)
         for turn_id in self._active():

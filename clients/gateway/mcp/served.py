@@ -14,12 +14,15 @@ from typing import Any, Literal
 from perdure import errors
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.mcp.turn_view import TurnView, view
+from perdure.clients.reading.live_text import Piece
+from perdure.clients.reading.tree_text import TurnText
 from perdure.clients.turns.changes import Change
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus, in_words
 from perdure.temporal import access
 from perdure.temporal.histories.fetching import first_request
 from perdure.text import one_line, word
+from perdure.turn import withheld
 from perdure.turn.state import TurnState
 from perdure.turn.wire import TurnRequest
 from perdure.values.approvals import PendingApproval
@@ -220,7 +223,7 @@ class TurnWatch:
         self._served = served
         self._turn = turn
         self._state = TurnState()
-        self._said = ""
+        self._speaker, self._said = "", ""
 
     async def wait(self, seconds: float, tell: Tell) -> None:
         """Wait for at most this number of seconds."""
@@ -240,22 +243,34 @@ class TurnWatch:
             task.cancel()
 
     def _message(self) -> str:
-        """Return what the turn does, with the end of the text that its model is generating."""
+        """Return what the turn does, with the end of the last text that is being generated."""
         done = f"{self._state.step_count} steps done; {in_words(self._state)}"
         if not self._said:
             return one_line(done, 200)
+        speaker = f"; {self._speaker}" if self._speaker else ""
         end = self._said[-_SHOWN_CHARACTERS:]
-        return one_line(f"{done}: {'…' * (end != self._said)}{end}", 200 + _SHOWN_CHARACTERS)
+        told = f"{done}{speaker}: {'…' * (end != self._said)}{end}"
+        return one_line(told, 200 + _SHOWN_CHARACTERS)
 
     async def _follow(self) -> None:
-        async with contextlib.aclosing(self._turn.changes_and_text()) as changing:
+        changing = self._turn.changes_and_text(delegates=True)
+        async with contextlib.aclosing(changing):
             async for change in changing:
                 match change:
-                    case str():
-                        self._said += change
                     case Change():
                         self._said, self._state = "", change.state
                         if change.needs_person:
                             return
+                    case TurnText(turn_id=turn_id, piece=piece):
+                        self._hear(turn_id.removeprefix(f"{self._turn.id}/"), piece)
                     case _:
-                        self._said = ""
+                        self._hear("", change)
+
+    def _hear(self, speaker: str, piece: Piece) -> None:
+        """Take in text of the turn, or of one below it whose name is the speaker's."""
+        if not withheld.may_stream(self._state):
+            return
+        if speaker != self._speaker or not isinstance(piece, str):
+            self._speaker, self._said = speaker, ""
+        if isinstance(piece, str):
+            self._said += piece

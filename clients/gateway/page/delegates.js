@@ -28,7 +28,10 @@ export class Delegates {
       onSelect: this.onSelect,
       onChild: (child, below, of) => this.open(child, below, of),
     });
-    const trace = new Trace({ onRow: (one, isNew) => this.draw(one, isNew, rows) });
+    const trace = new Trace({
+      onRow: (one, isNew) => this.draw(one, isNew, rows),
+      onText: (one) => rows.draw(one, false),
+    });
     const trouble = h("div");
     fill(inside, h("p.small.deeper", null, turnLink(row.turn)), rows.element, trouble);
     const feeder = new Feeder(
@@ -70,6 +73,14 @@ export class Delegates {
     }
     opened.isReading = false;
     this.onRead();
+  }
+
+  /** Show text of a turn at its row, if the turn above it is shown here. */
+  sayBelow(event) {
+    for (const { trace, rows } of this.opened.values()) {
+      trace.sayBelow(event);
+      rows.flush(trace);
+    }
   }
 
   /** The traces of the delegates that are shown. */

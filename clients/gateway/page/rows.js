@@ -228,10 +228,18 @@ export function briefOf(row) {
     if (row.error) return firstOf(row.error);
     return row.calls?.length ? `calls ${[...new Set(row.calls)].join(", ")}` : "";
   }
+  if (row.kind === "child" && row.said && row.ended === null)
+    return `${firstOf(row.text)} → ${lastOf(row.said)}`;
   if (row.kind === "child" && (row.error || row.result)) {
     return `${firstOf(row.text)} → ${firstOf(row.error || row.result)}`;
   }
   return row.kind === "model" && !row.isDraft ? firstLine(row.text, BRIEF) : firstOf(row.text);
+}
+
+/** The end of a text in a line. */
+function lastOf(text) {
+  const end = text.slice(-BRIEF).replace(/\s+/g, " ");
+  return text.length > BRIEF ? `…${end}` : end.trim();
 }
 
 /** The beginning of a text in a line. */

@@ -27,9 +27,13 @@ function waitOf(call) {
 const by = (event) => (event.by ? ` by ${event.by}` : "");
 const because = (event) => (event.message ? `: ${event.message}` : "");
 
+/** The kinds of messages with text that is being generated. */
+export const TEXT = new Set(["text_begins", "text", "text_void"]);
+
 /**
  * Rows in the order in which they are shown. `onRow(row, isNew)` is called for each row that is new
- * or has changed, `onText(row, text)` for text that is added to one, while it is generated.
+ * or has changed, `onText(row, text)` for text that is added to one, while it is generated: to that
+ * of a model, or to `said` of a delegate that runs.
  *
  * A row has `kind` (`message`, `model`, `call`, `child`, `wait` or `note`), `name`, `text`, `state`
  * in words and `tone`, `began` and `ended` in milliseconds, and what its kind has: `arguments`,
@@ -136,6 +140,14 @@ export class Trace {
       state: event.attempt > 1 ? `attempt ${event.attempt}` : "",
       ended: null,
     });
+  }
+
+  /** Text of a delegate that runs, at its row. */
+  sayBelow(event) {
+    const row = this.byKey.get(`child ${event.turn}`);
+    if (!row || row.ended !== null) return;
+    row.said = event.kind === "text" ? (row.said ?? "") + event.text : "";
+    this.onText(row, event.text ?? "");
   }
 
   endDraft(changes = {}) {

@@ -17,7 +17,7 @@ import { Overview } from "./overview.js";
 import { badge, turnLink } from "./parts.js";
 import { reason } from "./reasons.js";
 import { Rows } from "./rows.js";
-import { Trace } from "./trace.js";
+import { TEXT, Trace } from "./trace.js";
 
 const SOON = 250;
 const SHARE = 4; // the status of a long turn takes time: at most a fourth of it
@@ -78,7 +78,7 @@ class View {
     this.trace = new Trace({
       onRow: (row, isNew) => this.draw(row, isNew),
       onText: (row, text) => {
-        this.overview.add(text);
+        if (row.kind === "model") this.overview.add(text);
         this.rows.draw(row, false);
       },
     });
@@ -137,7 +137,7 @@ class View {
   async watch() {
     try {
       await followTurn(this.id, {
-        query: { include: PRIVATE },
+        query: { include: PRIVATE, delegates: "running" },
         signal: this.signal,
         onMessage: (event) => this.feeder.push(event),
         onConnection: (is) =>
@@ -162,6 +162,11 @@ class View {
   }
 
   see(event) {
+    if (event.turn && TEXT.has(event.kind)) {
+      this.trace.sayBelow(event);
+      this.delegates.sayBelow(event);
+      return;
+    }
     this.trace.see(event);
     if (this.rows.element.parentElement !== this.parts.trace && this.trace.rows.length)
       fill(this.parts.trace, this.rows.element);

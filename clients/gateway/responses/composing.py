@@ -38,6 +38,7 @@ from perdure.clients.gateway.responses.values import (
 )
 from perdure.clients.reading import events as turn_events
 from perdure.clients.reading.live_text import Piece, TextBegins, TextVoid
+from perdure.clients.reading.tree_text import TurnText
 from perdure.clients.turns.status import pending
 from perdure.turn import client_calls, ending, withheld
 from perdure.turn.at_once import is_of_client
@@ -55,6 +56,8 @@ NamedEvents = Iterator[tuple[str, dict[str, Any]]]
 
 DELTA: Final = "response.output_text.delta"
 """The type of an event with a piece of text."""
+OF_DELEGATE: Final = "perdure:delegate_text"
+"""The type of an event with a piece of the text of a turn below, or a mark of it."""
 VOID: Final = "TEXT_VOID"
 """The code of the error that ends a stream whose text does not count any more."""
 WITHOUT_EFFECT: Final = "perdure.without_effect"
@@ -254,6 +257,19 @@ class Composer:
             case str() if self._open_text is not None:
                 return (self._numbered(*self._said(piece)),)
         return ()
+
+    def hear_below(self, text: TurnText) -> tuple[tuple[int, Event], ...]:
+        """Take in text of a turn below.
+
+        Returns:
+            Its event with the number of the event before it: it is not in a response that is read
+            again. None where the response's own text is not told before it counts.
+        """
+        if not self._is_shown or not withheld.may_stream(self.state):
+            return ()
+        number = self._number - 1
+        event = {**text.to_json(), "type": OF_DELEGATE, "sequence_number": number}
+        return ((number, event),)
 
     def _reserve(self) -> None:
         """Leave all numbers out that the last call of a model may have used."""

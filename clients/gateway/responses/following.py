@@ -14,13 +14,14 @@ from starlette.responses import Response
 
 from perdure import errors
 from perdure.clients.gateway.operations import EVENTS
-from perdure.clients.gateway.responses.composing import DELTA, Composer
+from perdure.clients.gateway.responses.composing import DELTA, OF_DELEGATE, Composer
 from perdure.clients.gateway.responses.values import Event, ResponseObject
 from perdure.clients.gateway.streams import EventStream, begun
 from perdure.clients.reading.events import CaughtUp
 from perdure.clients.reading.events import Event as TurnEvent
 from perdure.clients.reading.live_text import Piece
 from perdure.clients.reading.tool_progress import ToolProgress
+from perdure.clients.reading.tree_text import TurnText
 from perdure.clients.turns.handle import Turn
 
 
@@ -48,21 +49,32 @@ async def response_of(
 
 
 async def stream_of(
-    turn: Turn[Any], composer: Composer, after: int, held: contextlib.ExitStack
+    turn: Turn[Any],
+    composer: Composer,
+    after: int,
+    held: contextlib.ExitStack,
+    *,
+    delegates: bool = False,
 ) -> Response:
-    """Return the events of a response after a sequence number, until it is over."""
-    items = await begun(_messages(turn, composer, after), held)
+    """Return the events of a response after a sequence number, until it is over.
+
+    With `delegates`, there is the text of the turns below as well, while it is generated.
+    """
+    items = await begun(_messages(turn, composer, after, delegates=delegates), held)
     if items is None:
         return Response(media_type=EVENTS)
     return EventStream(items, held.pop_all(), retry=False)
 
 
 async def _messages(
-    turn: Turn[Any], composer: Composer, after: int
+    turn: Turn[Any], composer: Composer, after: int, *, delegates: bool
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    async with contextlib.aclosing(events_of(turn, composer)) as events:
+    async with contextlib.aclosing(events_of(turn, composer, delegates=delegates)) as events:
         async for number, event in events:
-            if number > after or composer.is_broken:
+            if event["type"] == OF_DELEGATE:
+                event["sequence_number"] = max(number, after)  # what the client has already
+                yield ServerSentEvent(json.dumps(event), event=OF_DELEGATE, sep="\n")
+            elif number > after or composer.is_broken:
                 data = json.dumps(_rest(event, number, after))
                 yield ServerSentEvent(data, event=str(event["type"]), sep="\n")
 
@@ -76,17 +88,18 @@ def _rest(event: Event, number: int, after: int) -> Event:
 
 
 async def events_of(
-    turn: Turn[Any], composer: Composer, *, until_person: bool = False
+    turn: Turn[Any], composer: Composer, *, until_person: bool = False, delegates: bool = False
 ) -> AsyncGenerator[tuple[int, Event], None]:
     """Yield the events of a response, each with its number, until it is over or broken.
 
-    With `until_person`, also until it needs a person.
+    With `until_person`, also until it needs a person; with `delegates`, also text of the turns
+    below.
 
     Raises:
         PerdureError: As `Turn.live`.
     """
     is_new = False
-    async with contextlib.aclosing(_pieces(turn)) as pieces:
+    async with contextlib.aclosing(_pieces(turn, delegates=delegates)) as pieces:
         async for piece in pieces:
             for numbered in _made(composer, piece):
                 yield numbered
@@ -96,22 +109,26 @@ async def events_of(
                 return
 
 
-def _made(composer: Composer, piece: TurnEvent | Piece | CaughtUp) -> tuple[tuple[int, Event], ...]:
+def _made(
+    composer: Composer, piece: TurnEvent | Piece | TurnText | CaughtUp
+) -> tuple[tuple[int, Event], ...]:
     match piece:
         case CaughtUp():
             return ()
+        case TurnText():
+            return composer.hear_below(piece)
         case TurnEvent():
             return composer.see(piece)
         case _:
             return composer.hear(piece)
 
 
-async def _pieces(turn: Turn[Any]) -> AsyncGenerator[TurnEvent | Piece | CaughtUp, None]:
-    """Yield the events of a turn, and before that of an answer its text, as it is generated.
-
-    It is where another source of live text would take the place of heartbeats.
-    """
-    async with contextlib.aclosing(turn.live()) as items:
+async def _pieces(
+    turn: Turn[Any], *, delegates: bool
+) -> AsyncGenerator[TurnEvent | Piece | TurnText | CaughtUp, None]:
+    """Yield the events of a turn, and before that of an answer its text, as it is generated."""
+    items = turn.live(delegates="running" if delegates else False)
+    async with contextlib.aclosing(items):
         async for item in items:
             if not isinstance(item, ToolProgress):
                 yield item

@@ -87,7 +87,7 @@ async def create_response(call: Call, body: CreateResponse) -> ResponseObject | 
             without_effect=body.without_effect,
         )
         if body.stream:
-            return await stream_of(turn, composer, -1, held)
+            return await stream_of(turn, composer, -1, held, delegates=body.delegates)
         return await response_of(turn, composer, wait)
 
 
@@ -137,7 +137,8 @@ async def retrieve_response(call: Call, query: RetrieveResponse) -> ResponseObje
         return await response_of(turn, composer, _AT_ONCE)
     with contextlib.ExitStack() as held:
         held.enter_context(call.stay_open())
-        return await stream_of(turn, composer, -1 if after is None else after, held)
+        number = -1 if after is None else after
+        return await stream_of(turn, composer, number, held, delegates=query.delegates)
 
 
 @operation("POST", f"{PATH}/{{id:path}}/cancel", may="control", refuse=refusal)

@@ -116,6 +116,8 @@ class CreateResponse(Parameters):
         top_p: The share of the likeliest words.
         reasoning: Without an effect: it is the agent's.
         store: Without an effect: a turn is recorded in Temporal.
+        delegates: Whether a stream has the text of the turns below, in events of the type
+            `perdure:delegate_text`. OpenAI's API does not have it.
     """
 
     model: str
@@ -136,6 +138,7 @@ class CreateResponse(Parameters):
     top_p: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     reasoning: Ignored = None
     store: bool = True
+    delegates: bool = False
 
     top_logprobs: Annotated[Any, only(None, 0, why="probabilities are not recorded")] = None
     prompt: Annotated[Any, only(None, why="give the text as input")] = None
@@ -203,6 +206,7 @@ class RetrieveResponse(Query):
     Attributes:
         stream: Whether the answer is a stream of events.
         starting_after: The sequence number of the last known event.
+        delegates: As of a response that is created.
         include: Ignored.
         include_: Ignored.
         include_obfuscation: Ignored.
@@ -210,6 +214,7 @@ class RetrieveResponse(Query):
 
     stream: bool = False
     starting_after: Annotated[int, Field(ge=-1)] | None = None
+    delegates: bool = False
     include: Ignored = None
     include_: Ignored = Field(None, alias="include[]")
     include_obfuscation: Ignored = None

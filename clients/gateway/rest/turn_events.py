@@ -15,6 +15,7 @@ from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.streams import EventStream, Frame, with_first
 from perdure.clients.reading.events import VERSION, CaughtUp, Event, Private
 from perdure.clients.turns.handle import Turn
+from perdure.clients.turns.readable import Delegates
 from perdure.temporal.recent import Recent
 
 _KEPT = 2_000
@@ -27,13 +28,14 @@ class WatchTurn(Query):
         after: The id of the last known event, where a client cannot send `Last-Event-ID`.
         include: Private fields to include: `task`, `arguments`, `results` and `errors`.
         live: Whether the text of the model and the progress of tools are sent as well.
-        delegates: Whether the text of the turns below is sent as well; it names its turn.
+        delegates: Whether the text of the turns below is sent as well; it names its turn. With
+            `running`, none of those that are over when the stream begins, or not live.
     """
 
     after: str | None = None
     include: tuple[Private, ...] = ()
     live: bool = True
-    delegates: bool = False
+    delegates: Delegates = False
 
 
 @operation("GET", "/v1/turns/{id:path}/events", may="read")

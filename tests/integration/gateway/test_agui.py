@@ -417,7 +417,7 @@ async def test_bad_input_is_refused_and_tenants_are_apart(runtime: Runtime) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("H36")
+@pytest.mark.accepts("H36", "E193")
 async def test_client_of_the_protocol(runtime: Runtime) -> None:
     """`@ag-ui/client`, which refuses a stream that breaks the rules of the protocol."""
     found = official_client()
@@ -432,7 +432,13 @@ async def test_client_of_the_protocol(runtime: Runtime) -> None:
             slowly(gone, pieces=["You ", "are "], pause=timedelta(seconds=1.5)),
             says("You are welcome."),
         ),
-        "editor": ScriptedModel(delegate("writer", "Pay."), says("It is paid.")),
+        "editor": ScriptedModel(
+            *(delegate("writer", "Pay."), says("It is paid.")),
+            *(delegate("researcher", "Look."), says("It rains."), says("Good bye.")),
+        ),
+        "researcher": ScriptedModel(
+            slowly(gone, pieces=["It sn", "ows."], pause=timedelta(seconds=1.5)), says("Rain.")
+        ),
         "writer": ScriptedModel(calls(call("refund", euros=40)), says("Paid.")),
         "guide": ScriptedModel(calls(call("locate"), call("locate")), says("You are in Bern.")),
     }
@@ -465,6 +471,11 @@ async def test_client_of_the_protocol(runtime: Runtime) -> None:
     assert {one["id"]: one for one in done["messages"]} == {
         one["id"]: one for one in done["others"]
     }
+    told, last = done["teller"]
+    assert told["seen"].count("MESSAGES_SNAPSHOT") == 2  # the second without what does not count
+    assert [(one["content"], one["name"]) for one in done["below"]] == [("Rain.", "researcher")]
+    assert "CUSTOM" not in last["seen"]  # messages of subagents that come back are no surprise
+    assert last["result"] == "Good bye."
     located, found_out = done["guide"]
     assert located["interrupts"] == []
     assert "TOOL_CALL_RESULT" not in located["seen"]

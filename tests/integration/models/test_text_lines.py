@@ -51,9 +51,9 @@ async def listening(client: Client, where: Listening | None = None) -> AsyncIter
 async def served(client: Client) -> AsyncIterator[tuple[TextOfCall, TextSource]]:
     """One text of a worker, and where it is found."""
     async with listening(client) as texts:
-        with texts.text(PLAIN) as (text, source):
-            assert source is not None
-            yield text, source
+        with texts.text(PLAIN) as text:
+            assert text.source is not None
+            yield text, text.source
 
 
 @pytest.fixture
@@ -183,7 +183,8 @@ async def test_heartbeats_go_on_where_a_line_breaks(temporal: Client) -> None:
 async def test_text_needs_the_key_of_the_heartbeat(temporal: Client) -> None:
     """A wrong key, another text's, a name without its key, and the proof of another connection."""
     async with listening(temporal) as texts:
-        with texts.text(PLAIN) as (text, source), texts.text(PLAIN) as (_, other):
+        with texts.text(PLAIN) as text, texts.text(PLAIN) as another:
+            source, other = text.source, another.source
             assert source is not None
             assert other is not None
             text.add("secret")
@@ -247,7 +248,8 @@ async def test_text_goes_through_the_codec(temporal: Client) -> None:
     """With encryption, nobody on the way reads it."""
     encrypting = DataConverter(payload_codec=Reversing())
     async with listening(temporal) as texts:
-        with texts.text(encrypting) as (text, source):
+        with texts.text(encrypting) as text:
+            source = text.source
             assert source is not None
             text.add("a secret plan")
             async with connected(source) as (reader, writer):
@@ -285,11 +287,13 @@ async def test_many_who_do_not_ask_for_a_text_keep_nobody_out(temporal: Client) 
 async def test_worker_listens_where_it_is_told_to(temporal: Client) -> None:
     """The next port, if the first is taken; the address with which it reaches Temporal."""
     async with listening(temporal, Listening("127.0.0.1", 0)) as first:
-        with first.text(PLAIN) as (_, taken):
+        with first.text(PLAIN) as one:
+            taken = one.source
             assert taken is not None
             port = int(taken.address.rpartition(":")[2])
             async with listening(temporal, Listening("", port)) as second:
-                with second.text(PLAIN) as (_, source):
+                with second.text(PLAIN) as text:
+                    source = text.source
                     assert source is not None
                     host, _, next_port = source.address.rpartition(":")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent
+from perdure import Agent, OutputGuardrail
 from perdure.clients import Event, SessionEvent, TextBegins, TextVoid, TurnText
 from perdure.clients.turns.handle import Turn
 from perdure.session import facts
@@ -29,12 +29,12 @@ CLERK = Agent(name="clerk", model="clerk:m")
 
 @contextlib.asynccontextmanager
 async def working(
-    runtime: Runtime, *parts: str, boss: ScriptedModel | None = None
+    runtime: Runtime, *parts: str, boss: ScriptedModel | None = None, clerk: Agent = CLERK
 ) -> AsyncIterator[tuple[Speaker, RecordingClient]]:
     """A boss that delegates to a clerk whose model says these parts."""
     speaker = Speaker(*parts)
     script = boss or ScriptedModel(delegate("clerk", "Say it."), says("The clerk has said it."))
-    app = AgentWorker([BOSS, CLERK], providers={"boss": script, "clerk": speaker})
+    app = AgentWorker([BOSS, clerk], providers={"boss": script, "clerk": speaker})
     async with runtime(app) as client, asyncio.timeout(SECONDS):
         try:
             yield speaker, client
@@ -98,6 +98,98 @@ async def test_one_who_comes_back_hears_of_delegates_what_is_new(runtime: Runtim
 
     assert {item.turn_id for item in heard} == {began[1][0]}
     assert "".join(item.piece for item in heard if isinstance(item.piece, str)) == "one two"
+
+
+@pytest.mark.accepts("E193")
+async def test_one_who_comes_while_a_delegate_runs_can_leave_out_those_before(
+    runtime: Runtime,
+) -> None:
+    """The text of the delegate that runs comes from its beginning, that of the first does not; from
+    a cursor, so does the text of one that ran then.
+    """
+    script = ScriptedModel(
+        delegate("clerk", "First."), delegate("clerk", "Second."), says("Both are done.")
+    )
+    async with working(runtime, "one ", "two", boss=script) as (speaker, client):
+        turn = await client.start("boss", "go", live=True)
+        began, cursor = list[str](), ""
+        async for event in turn.events():
+            if isinstance(event.fact, ChildScheduled):
+                began.append(event.fact.turn_id)
+                cursor = event.cursor
+                if len(began) == 2:
+                    speaker.gates[0].clear()
+                    break
+                speaker.go_on()
+        heard = list[TurnText]()
+        async for item in turn.live(delegates="running"):
+            if isinstance(item, TurnText):
+                heard.append(item)
+                speaker.go_on()
+        late = turn.live(cursor, delegates="running")
+        later = [item async for item in late if isinstance(item, TurnText)]
+        over = turn.live(delegates="running")
+        last = [item async for item in over if isinstance(item, TurnText)]
+
+    assert {item.turn_id for item in (*heard, *later)} == {began[1]}
+    for items in (heard, later):
+        assert "".join(item.piece for item in items if isinstance(item.piece, str)) == "one two"
+    assert last == []
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E189", "E193")
+async def test_text_names_its_agent_for_one_who_comes_after_it_was_begun(runtime: Runtime) -> None:
+    """From its beginning, also if the turn above has had an event since."""
+    async with working(runtime, "one ", "two") as (speaker, client):
+        turn = await client.start("boss", "go", live=True)
+        async for said in turn.text(delegates=True):
+            if isinstance(said, TurnText) and said.piece == "one ":
+                break
+        await turn.steer("Hurry.")
+        heard = list[TurnText]()
+        async for item in turn.live(delegates="running"):
+            if isinstance(item, TurnText):
+                heard.append(item)
+                speaker.go_on()
+
+    assert {item.agent for item in heard} == {"clerk"}
+    assert [item.piece for item in heard] == [TextBegins(1), "one ", "two"]
+
+
+@pytest.mark.accepts("E194")
+async def test_text_of_a_delegate_that_is_checked_comes_when_it_has_passed(
+    runtime: Runtime,
+) -> None:
+    """As a whole, and before the end of the delegate is told; none of it before."""
+    checked, may_pass = asyncio.Event(), asyncio.Event()
+
+    async def check(_: object) -> bool:
+        checked.set()
+        await may_pass.wait()
+        return True
+
+    guarded = Agent(name="clerk", model="clerk:m", middleware=[OutputGuardrail(check)])
+    async with working(runtime, "one ", "two", clerk=guarded) as (speaker, client):
+        speaker.go_on()
+        turn = await client.start("boss", "go", live=True)
+        heard = list[object]()
+
+        async def hear() -> None:
+            async for item in turn.live(delegates=True):
+                if isinstance(item, TurnText):
+                    heard.append(item.piece)
+                elif isinstance(item, Event) and isinstance(item.fact, ChildEnded):
+                    heard.append("ended")
+
+        hearing = asyncio.create_task(hear())
+        await checked.wait()
+        before = [*heard]
+        may_pass.set()
+        await hearing
+
+    assert before == []
+    assert heard == [TextBegins(1), "one two", "ended"]
 
 
 @pytest.mark.slow

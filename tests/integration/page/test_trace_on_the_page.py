@@ -13,6 +13,7 @@ from perdure.testing import ByTask, ScriptedModel, call, calls, says
 
 from ...conftest import Runtime
 from ...support.gateway.pages import has, page_of, press, show
+from ...support.speaking import Speaker
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -139,6 +140,38 @@ BARS = """() => [...document.querySelectorAll('.track .span')].filter((one) => !
     return [(bar.left - track.left) / track.width * 100, (bar.width - 2) / track.width * 100];
   })"""
 """The place and the width of each bar, in parts of a hundred of its track."""
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("E193")
+async def test_text_of_a_delegate_that_runs_is_at_its_row(
+    runtime: Runtime, chromium: Browser
+) -> None:
+    """While it is generated, also below an opened row; the result takes its place in the end."""
+    speaker = Speaker("It is raining ", "in Bern.")
+    model = {
+        "lead": ScriptedModel(
+            calls(call("delegate_to_agent", agent="worker", task="look")), says("Rain.")
+        ),
+        "worker": speaker,
+    }
+    async with page_of(runtime, chromium, model, LEAD, WORKER) as (client, _, watched):
+        page = watched.page
+        turn = await client.start("lead", "Go.", id="trace-text", live=True)
+        try:
+            await show(page, "turns", turn.id)
+            child = page.locator(ROWS).filter(has_text="worker").last
+            await child.get_by_text("look → It is raining").wait_for()
+            running = await child.inner_text()
+            speaker.go_on()
+            over = page.get_by_role("group", name="Trace").get_by_text("has ended: completed")
+            await over.wait_for()
+        finally:
+            speaker.go_on()
+        ended = await child.inner_text()
+
+    assert "in Bern" not in running
+    assert "look → It is raining in Bern." in ended
 
 
 @pytest.mark.slow

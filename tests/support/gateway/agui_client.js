@@ -49,6 +49,11 @@ async function main() {
   for (const { id } of asked)
     guide.agent.addMessage({ id: `r-${id}`, role: "tool", toolCallId: id, content: "Bern" });
   await guide.run({ tools });
+
+  const teller = agentOf(base, token, "editor?delegates=true", "js-4");
+  await teller.say("m-1", "Find it.");
+  const below = teller.agent.messages.filter((one) => one.subagentRunId);
+  await teller.say("m-2", "Thanks.");
   console.log(
     JSON.stringify({
       desk: desk.runs,
@@ -56,6 +61,8 @@ async function main() {
       messages: desk.agent.messages,
       others: other.agent.messages,
       guide: guide.runs,
+      teller: teller.runs,
+      below,
     }),
   );
 }

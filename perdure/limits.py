@@ -409,6 +409,9 @@ WORKER_PROCESSES = 64
 LOST_ATTEMPTS = 5
 """How many attempts of one activity may be lost with their worker before the turn gives up."""
 
+DEPLOYMENT_CHARACTERS = 128
+"""The length of the name of a deployment, and of a build id."""
+
 TURN_ID_CHARACTERS = 100
 BATCH_ID_CHARACTERS = TURN_ID_CHARACTERS - len("/1~99")
 """The length of a batch's id, with which the ids of its turns begin."""

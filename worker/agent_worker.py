@@ -8,7 +8,6 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
 from temporalio.client import Client
@@ -28,7 +27,7 @@ from perdure.validation import Must
 from perdure.values.model_retry import APolicy, ModelRetryPolicy
 from perdure.values.prices import Price
 from perdure.values.profiles import ModelProfile
-from perdure.worker import health, setup_checks, startup
+from perdure.worker import deployment, health, setup_checks, startup
 from perdure.worker.plugin import PerdurePlugin
 from perdure.worker.queues import ModelQueue
 from perdure.worker.settings import WorkerSettings
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("perdure")
 
 _CUT_SHORT_S = 5.0
-
-_BUILD = version("perdure")
-"""It is in the history of every step six times, and the SDK's default would digest all modules."""
 
 
 def _by_name(noun: str, fits: Callable[[Any], bool]) -> Any:
@@ -67,6 +63,7 @@ _TYPES = {
     "data_converter": data_converter.Converter,
     "model_retry": APolicy,
     "queues": _by_name("a ModelQueue", lambda value: isinstance(value, ModelQueue)),
+    "deployment": validation.Text | None,
 }
 
 
@@ -102,6 +99,8 @@ class AgentWorker:
             configuration, if any.
         data_converter: Temporal's data converter for the client that `run` creates; without it, the
             one that `PERDURE_DATA_CONVERTER` names.
+        deployment: The deployment that the worker belongs to: it is then versioned, with the build
+            id `PERDURE_BUILD_ID`. `PERDURE_DEPLOYMENT` overrides it.
     """
 
     agents: Registry | Agent[Any] | Iterable[Entry]
@@ -115,6 +114,7 @@ class AgentWorker:
     queues: Mapping[str, ModelQueue] = field(default_factory=dict, kw_only=True)
     telemetry: Telemetry | None = field(default=None, kw_only=True)
     data_converter: DataConverter | None = field(default=None, kw_only=True)
+    deployment: str | None = field(default=None, kw_only=True)
 
     @property
     def registry(self) -> Registry:
@@ -123,6 +123,8 @@ class AgentWorker:
 
     def __post_init__(self) -> None:
         validation.check("the worker", vars(self), _TYPES)
+        if self.deployment is not None:
+            deployment.check_name(self.deployment)
         object.__setattr__(self, "agents", _as_registry(self.agents))
 
     @property
@@ -144,7 +146,8 @@ class AgentWorker:
         """Return a Temporal worker that is not running yet.
 
         Raises:
-            ConfigurationError: An agent, a model or a name is not valid.
+            ConfigurationError: An agent, a model or a name is not valid, or the worker has a
+                deployment and no build id, or the reverse.
             DuplicateToolError: Two tools of one agent have the same name.
         """
         settings = settings or WorkerSettings.from_environment()
@@ -152,10 +155,10 @@ class AgentWorker:
             client,
             task_queue=settings.task_queue or self.task_queue,
             plugins=[*plugins, PerdurePlugin(self, settings=settings)],
-            build_id=_BUILD,
             max_concurrent_activities=settings.max_activities,
             max_concurrent_local_activities=settings.max_activities,
             graceful_shutdown_timeout=settings.grace,
+            **settings.deployment.options(self.deployment),
         )
 
     @contextlib.asynccontextmanager

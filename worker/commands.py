@@ -99,6 +99,7 @@ async def worker(
 
     if attached:
         _end_with_input()
+        _have_no_version()
     logs.configure(WorkerSettings.from_environment().log_format)
     if check:
         return await _check(app, address)
@@ -264,12 +265,23 @@ async def dev(
 
 
 def _prepare(*, attached: bool) -> None:
-    """Set up the process for a server of its own: settings of another server do not apply."""
+    """Set up the process for a server of its own: settings of another server do not apply.
+
+    Its workers have no version, because their code changes while turns run.
+    """
+    _have_no_version()
     for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
         del os.environ[name]
     os.environ.setdefault("PERDURE_GRACE_S", _GRACE_S)
     if attached:
         _end_with_input()
+
+
+def _have_no_version() -> None:
+    """Let the workers of this process and of its children be unversioned."""
+    from perdure.worker.deployment import DEPLOYMENT
+
+    os.environ[DEPLOYMENT] = ""
 
 
 @contextlib.asynccontextmanager

@@ -47,7 +47,7 @@ from perdure.temporal.names import (
     WEBHOOK,
     provider_queue,
 )
-from perdure.worker import internals, slots
+from perdure.worker import deployment, internals, replaying, slots
 from perdure.worker.assembly import build
 from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
@@ -156,6 +156,10 @@ class PerdurePlugin(Plugin):
         if isinstance(runner, SandboxedWorkflowRunner):
             passed = runner.restrictions.with_passthrough_modules("perdure")
             config["workflow_runner"] = replace(runner, restrictions=passed)
+        if deployment.is_versioned(config):
+            config["unsandboxed_workflow_runner"] = deployment.Following(
+                config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
+            )
         # evictions are how the records of a turn learn about the fate of its task
         if not config.get("disable_safe_workflow_eviction"):
             config["unsandboxed_workflow_runner"] = TakenTasks(
@@ -180,13 +184,7 @@ class PerdurePlugin(Plugin):
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add the workflows of turns, sessions and batches to a replayer."""
-        config["workflows"] = [*config.get("workflows", []), *WORKFLOWS]
-        config["interceptors"] = [*config.get("interceptors", []), OneInput(), DetailsQuery()]
-        config["workflow_failure_exception_types"] = [
-            *config.get("workflow_failure_exception_types", []),
-            PerdureError,
-        ]
-        return config
+        return replaying.configured(config)
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
         """Run the worker with the lifespan open around it."""
@@ -207,12 +205,15 @@ class PerdurePlugin(Plugin):
     def _asking(self, provider: str, queue: ModelQueue) -> Worker:
         """Return a worker for the model calls of one provider."""
         config = self._config
+        # without a version: a worker of any build may ask a model for a turn of any other
+        is_versioned = deployment.is_versioned(config)
+        build_id = deployment.UNVERSIONED_BUILD if is_versioned else config.get("build_id")
         return Worker(
             self._client,
             task_queue=provider_queue(config["task_queue"], provider),
             activities=[self._activities.call_model],
             interceptors=config["interceptors"],
-            build_id=config.get("build_id"),
+            build_id=build_id,
             max_concurrent_activities=queue.at_once or self._max_model_calls,
             max_task_queue_activities_per_second=queue.per_second,
             max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,

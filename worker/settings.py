@@ -13,6 +13,7 @@ from perdure import errors, limits
 from perdure.activities import webhook_rules
 from perdure.activities.live_text import Listening
 from perdure.temporal.liveness import INTERVAL, TOLERANCE
+from perdure.worker.deployment import WorkerVersion
 
 _HEARTBEAT = "PERDURE_HEARTBEAT_S"
 _HEARTBEAT_TOLERANCE = "PERDURE_HEARTBEAT_TOLERANCE_S"
@@ -50,6 +51,7 @@ class WorkerSettings:
         live_text: `PERDURE_LIVE_TEXT`: where the text of models is served while they generate it,
             as `HOST:PORT`, or `:PORT` for the address with which this machine reaches Temporal;
             None for `off`. By default on loopback, if Temporal is there, too.
+        deployment: `PERDURE_DEPLOYMENT` and `PERDURE_BUILD_ID`: the version of a versioned worker.
         log_format: `PERDURE_LOG_FORMAT`: `lines` for text, or `json`.
         otlp: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the variable of one signal, unless
             `OTEL_SDK_DISABLED` is true: whether to export spans and metrics there.
@@ -66,6 +68,7 @@ class WorkerSettings:
     webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
     health_port: int | None = None
     live_text: Listening | None = Listening(only_loopback=True)
+    deployment: WorkerVersion = WorkerVersion()
     log_format: str = "lines"
     otlp: bool = False
 
@@ -88,6 +91,7 @@ class WorkerSettings:
             webhook_secrets=_listed(webhook_rules.SECRETS),
             health_port=int(_number("PERDURE_HEALTH_PORT", 0)) or None,
             live_text=_live_text(),
+            deployment=WorkerVersion.from_environment(os.environ),
             log_format=_log_format(),
             otlp=_otlp(),
         )

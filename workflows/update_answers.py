@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from datetime import timedelta
 
 from temporalio import workflow
 
 from perdure.temporal import failures
-
-_ONE_TASK = timedelta(milliseconds=1)
+from perdure.workflows.moving import next_task
 
 
 def update_id() -> str:
@@ -44,19 +42,23 @@ class UpdateAnswers:
         if self._is_ending:
             raise failures.run_ends()
 
-    async def until_recorded(self) -> None:
+    async def until_recorded(self, *, in_next_task: bool = False) -> None:
         """Wait until the answer to every update is in history, before a continue-as-new.
 
         An answer in the same workflow task as the continue-as-new may be lost
         (temporalio/temporal#6375), so a task passes after the last answer. Until then the run takes
         in no more updates: a stream of them would keep it from ending.
+
+        With `in_next_task`, a task passes in any case, for a run that a signal ends: a cancel of
+        the same task comes after it, and would be lost.
         """
         info = workflow.info()
         self._is_ending = True
         try:
             await workflow.wait_condition(workflow.all_handlers_finished)
-            while self._last == info.get_current_history_length():
-                await workflow.sleep(_ONE_TASK, summary="the answer to an update is recorded")
+            while in_next_task or self._last == info.get_current_history_length():
+                in_next_task = False
+                await next_task("the answer to an update is recorded")
                 await workflow.wait_condition(workflow.all_handlers_finished)
         finally:
             self._is_ending = False  # the run may be cancelled meanwhile

@@ -27,7 +27,7 @@ GROUPS = {
     ),
     "Sessions": ("chat", "session"),
     "Standing jobs": ("schedule", "batch"),
-    "Workers and servers": ("dev", "worker", "serve", "hooks", "setup", "doctor"),
+    "Workers and servers": ("dev", "worker", "deploy", "serve", "hooks", "setup", "doctor"),
     "Try it": ("ask", "demo"),
     "More": ("mcp", "completion"),
 }

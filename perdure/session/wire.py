@@ -290,6 +290,7 @@ class SessionSnapshot(Wire):
         effect_scope: The scope of these effects, for a fork: that of the other session.
         reminders: The reminders that are not due yet.
         shared_state: The shared state that the next turn begins with.
+        idle_since: Since when the session has waited for a message, if it goes on waiting.
     """
 
     session: SessionRequest
@@ -309,6 +310,7 @@ class SessionSnapshot(Wire):
     effect_scope: str = ""
     reminders: tuple[Reminder, ...] = ()
     shared_state: SharedState = Field(default={}, exclude_if=not_)
+    idle_since: datetime | None = None
 
     @classmethod
     def of_fork(

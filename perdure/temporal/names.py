@@ -159,6 +159,12 @@ AWAIT_EVENT = "await_event"
 REGISTER_WAITER = "perdure.register_waiter"
 """`Registration -> Noted`: register a turn at the workflow that keeps the events of a key."""
 
+MOVE_ON = "move_on"
+"""The signal that has a workflow see whether another version of its workers goes on with it.
+
+It has no input.
+"""
+
 MEMO = "perdure"
 """The memo field with the description of a turn and of its end."""
 

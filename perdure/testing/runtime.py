@@ -26,6 +26,7 @@ from perdure.testing.time_skipping import SETTING
 from perdure.values.answers import ModelAnswer
 from perdure.values.tasks import TurnInfo
 from perdure.worker import AgentWorker
+from perdure.worker.deployment import WorkerVersion
 from perdure.worker.dev.server import DevServer
 from perdure.worker.settings import WorkerSettings
 
@@ -103,7 +104,8 @@ def server_in_thread() -> Iterator[str]:
 def _settings() -> WorkerSettings:
     """Return the settings of a worker in a test.
 
-    Webhooks are allowed by the environment, which also says where live text is served.
+    Webhooks are allowed by the environment, which also says where live text is served. The worker
+    has no version: it is the only one.
     """
     settings = WorkerSettings.from_environment()
     return WorkerSettings(
@@ -111,6 +113,7 @@ def _settings() -> WorkerSettings:
         webhook_hosts=settings.webhook_hosts,
         webhook_secrets=settings.webhook_secrets,
         live_text=settings.live_text,
+        deployment=WorkerVersion(name=""),
     )
 
 

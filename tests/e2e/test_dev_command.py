@@ -59,16 +59,16 @@ def test_dev_moves_from_a_taken_port_and_says_so(perdure: CommandLine) -> None:
     assert code == 0
 
 
-@pytest.mark.accepts("P30", "P54")
+@pytest.mark.accepts("P30", "P54", "V28")
 @pytest.mark.slow
 @pytest.mark.accepts("D65")
 def test_dev_with_agents_runs_their_turns_and_no_second_program_gets_them(
     perdure: CommandLine,
 ) -> None:
     """One command runs server and worker; a command in another terminal runs a turn; Ctrl-C ends
-    both with exit code 0.
+    both with exit code 0. A build id in the environment does not count.
     """
-    with perdure.started("dev", "agents:talker", "--port", "0") as dev:
+    with perdure.started("dev", "agents:talker", "--port", "0", PERDURE_BUILD_ID="v1") as dev:
         address = dev.wait_for(r"Temporal  (\S+)")[1]
         dev.wait_for("talker on task queue 'perdure'")
         note = json.loads((perdure.folder / ".perdure/server.json").read_text(encoding="utf-8"))

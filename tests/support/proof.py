@@ -170,6 +170,7 @@ FEATURES = {
         operations=names("finish_call"),
     ),
     "supervisor": Feature("supervisor"),
+    "builds": Feature("builds"),
 }
 """The columns, by their keys."""
 
@@ -183,6 +184,7 @@ OWN_TURN = no("a fork is a turn of its own")
 PLAIN = no("its turns are plain turns")
 UNDO = no("a turn that takes an effect back is a plain turn")
 TASKS = no("only batches have tasks")
+MOVE = no("a move is a continue-as-new")
 
 
 def is_simulated(row: Promise, key: str) -> bool:
@@ -216,6 +218,7 @@ PROMISES = (
             "waits": no("a wait costs no money"),
             "jobs": no("a job costs no money of the turn"),
             "supervisor": by("B8 B12 B15 Y46"),
+            "builds": by("V1"),
         },
         ("bill within limit",),
     ),
@@ -243,6 +246,7 @@ PROMISES = (
             "waits": by("W12 W16 W60 W61"),
             "jobs": by("F11 F18 W61"),
             "supervisor": by("Y2 Y70 P37"),
+            "builds": by("V1 V12"),
         },
         ("recorded once", "jobs have one result", "jobs are charged once"),
     ),
@@ -270,6 +274,7 @@ PROMISES = (
             "waits": no("a wait changes nothing"),
             "jobs": by("F18 W62"),
             "supervisor": by("P38 T14"),
+            "builds": by("V11"),
         },
         ("effects at most once",),
     ),
@@ -297,6 +302,7 @@ PROMISES = (
             "waits": no("a wait changes nothing"),
             "jobs": by("F12 F14"),
             "supervisor": by("T52 T58"),
+            "builds": by("V11"),
         },
         ("effects once", "results are true", "effects are taken back once"),
     ),
@@ -324,6 +330,7 @@ PROMISES = (
             "waits": no("an answer has no calls"),
             "jobs": no("an answer has no calls"),
             "supervisor": by("Y125"),
+            "builds": MOVE,
         },
         ("refused text leaves by no door",),
     ),
@@ -351,6 +358,7 @@ PROMISES = (
             "waits": by("W15"),
             "jobs": by("F13"),
             "supervisor": by("Y125"),
+            "builds": by("V1 V9"),
         },
         ("answers are of people",),
         names("questions"),
@@ -379,6 +387,7 @@ PROMISES = (
             "waits": by("W6 W18 W21 W22"),
             "jobs": by("F6"),
             "supervisor": by("Y52 Y70"),
+            "builds": by("V3 V9"),
         },
         ("messages once, in order", "session messages once, in order", "updates are answered"),
     ),
@@ -406,6 +415,7 @@ PROMISES = (
             "waits": by("W7 W14"),
             "jobs": by("F8 F12 F18 T78"),
             "supervisor": by("Y125"),
+            "builds": by("V9"),
         },
         (
             "nothing is stuck",
@@ -438,6 +448,7 @@ PROMISES = (
             "waits": by("W4 W5"),
             "jobs": by("F10"),
             "supervisor": by("B12 E23"),
+            "builds": MOVE,
         },
         ("limits of the caller hold", "definition is pinned"),
         SIMULATED - {"batch"},
@@ -466,6 +477,7 @@ PROMISES = (
             "waits": by("W1 W2 W11 W17"),
             "jobs": by("F1 F7 F10"),
             "supervisor": by("E23 P40"),
+            "builds": by("V1 V6"),
         },
         ("waits are shown", "waits end once"),
     ),
@@ -493,6 +505,7 @@ PROMISES = (
             "waits": by("W1 W8 W11 W22"),
             "jobs": by("F1 F5 F11"),
             "supervisor": by("Y2 Y45"),
+            "builds": by("V9"),
         },
         ("fold is state",),
     ),
@@ -520,6 +533,7 @@ PROMISES = (
             "waits": by("W1 W12 W16 W60 W63"),
             "jobs": by("F1 F11 F18 W60"),
             "supervisor": by("Y2 Y45"),
+            "builds": by("V9 V12 V21"),
         },
         ("every history replays", "no task fails"),
     ),
@@ -547,6 +561,7 @@ PROMISES = (
             "waits": by("W2"),
             "jobs": by("F1"),
             "supervisor": by("B12 Y46 Y70"),
+            "builds": by("V9"),
         },
     ),
     Promise(
@@ -561,6 +576,7 @@ PROMISES = (
             "batch": by("E75 E76 E77 E80 E81 E82"),
             "reset": by("E144"),
             "supervisor": by("E75"),
+            "builds": by("V4 V11"),
         },
         ("tasks end once", "turns at once within limit"),
     ),
@@ -588,6 +604,7 @@ PROMISES = (
             "waits": no("a turn ends the same way after a wait"),
             "jobs": no("a turn ends the same way after a job"),
             "supervisor": by("H86 Y70"),
+            "builds": by("V31"),
         },
         ("webhooks are delivered or recorded",),
     ),
@@ -615,6 +632,7 @@ PROMISES = (
             "waits": no("a call that waits needs nobody"),
             "jobs": by("J20"),
             "supervisor": gap("a kill while a wait is told"),
+            "builds": by("V31"),
         },
     ),
     Promise(
@@ -641,6 +659,7 @@ PROMISES = (
             "waits": by("W16 W17 W60"),
             "jobs": by("F7 F8 F18 W60"),
             "supervisor": by("P37 P44 Y70 Y82 Y86"),
+            "builds": by("V6 V12"),
         },
         ("nothing is stuck", "nothing raises"),
     ),

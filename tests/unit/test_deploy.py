@@ -35,10 +35,9 @@ KEDA_FIELDS = {
         "activationTargetQueueSize",
     ],
     *["minConnectTimeout", "unsafeSsl", "tlsServerName", "apiKeyFromEnv"],
+    *["workerDeploymentName", "workerDeploymentBuildId"],
 }
-"""The settings of KEDA's Temporal scaler in its documentation, except deprecated ones and those for
-worker versions.
-"""
+"""The settings of KEDA's Temporal scaler in its documentation, except deprecated ones."""
 
 
 def load(path: Path) -> Any:
@@ -61,6 +60,7 @@ SERVICES: dict[str, Any] = COMPOSE["services"]
 POD: dict[str, Any] = manifest("Deployment")["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 SETTINGS: dict[str, str] = manifest("ConfigMap")["data"]
+BUILD = {each["name"]: each["value"] for each in CONTAINER["env"]}
 
 
 def images() -> Iterator[str]:
@@ -73,7 +73,7 @@ def images() -> Iterator[str]:
 def variables() -> set[str]:
     """Every environment variable of a worker."""
     of_image = set(re.findall(r"\b(PERDURE_\w+)=", DOCKERFILE))
-    return {*SERVICES["worker"]["environment"], *SETTINGS, *of_image}
+    return {*SERVICES["worker"]["environment"], *SETTINGS, *BUILD, *of_image}
 
 
 def seconds(duration: str) -> int:
@@ -215,6 +215,10 @@ def test_scaling_looks_at_the_queue_that_the_workers_poll() -> None:
         SETTINGS[name] for name in ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "PERDURE_TASK_QUEUE")
     )
     assert spec["scaleTargetRef"]["name"] == manifest("Deployment")["metadata"]["name"]
+    assert (metadata["workerDeploymentName"], metadata["workerDeploymentBuildId"]) == (
+        SETTINGS["PERDURE_DEPLOYMENT"],
+        BUILD["PERDURE_BUILD_ID"],
+    )
     assert spec["minReplicaCount"] >= 1
     assert set(metadata["queueTypes"].split(",")) == {"workflow", "activity"}
 
@@ -225,10 +229,43 @@ def test_manifests_select_the_pods_of_the_deployment() -> None:
     labels = deployment["template"]["metadata"]["labels"]
 
     assert deployment["selector"]["matchLabels"] == labels
-    assert manifest("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == labels
+    assert (
+        manifest("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items() < labels.items()
+    )
     assert [
         spread["labelSelector"]["matchLabels"] for spread in POD["topologySpreadConstraints"]
     ] == [labels]
+
+
+@pytest.mark.accepts("V23")
+def test_another_build_has_a_deployment_beside_that_of_the_first() -> None:
+    """The command of the README makes it: no selector matches pods of the other build."""
+    (was,) = set(BUILD.values())
+    readme = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"sed '([^']+)' deploy/kubernetes/deployment\.yaml", readme)
+    script, pattern, now, _ = command.split("/")
+    texts = {
+        name: (KUBERNETES / name).read_text(encoding="utf-8")
+        for name in ("deployment.yaml", "scaledobject.yaml")
+    }
+    first, second = (
+        {name: yaml.safe_load(change(text)) for name, text in texts.items()}
+        for change in (str, lambda text: re.sub(pattern, now, text))
+    )
+    (container,) = second["deployment.yaml"]["spec"]["template"]["spec"]["containers"]
+    (trigger,) = second["scaledobject.yaml"]["spec"]["triggers"]
+    selectors = [
+        each["deployment.yaml"]["spec"]["selector"]["matchLabels"] for each in (first, second)
+    ]
+    names = [[each[name]["metadata"]["name"] for name in sorted(texts)] for each in (first, second)]
+
+    assert (script, re.search(pattern, was) is not None) == ("s", True)
+    assert container["env"] == [{"name": "PERDURE_BUILD_ID", "value": now}]
+    assert container["image"].endswith(f":{now}")
+    assert trigger["metadata"]["workerDeploymentBuildId"] == now
+    assert second["scaledobject.yaml"]["spec"]["scaleTargetRef"]["name"] == names[1][0]
+    assert selectors[0] != selectors[1]
+    assert not set(names[0]) & set(names[1])
 
 
 def test_pods_may_do_no_more_than_they_need() -> None:

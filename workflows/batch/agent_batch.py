@@ -28,11 +28,18 @@ from perdure.batch.wire import (
 )
 from perdure.errors import PerdureError
 from perdure.temporal import failures, outcomes
-from perdure.temporal.names import ADD_BUDGET, BATCH, BATCH_NEWS, BATCH_ORDER, MEMO_BATCH
+from perdure.temporal.names import (
+    ADD_BUDGET,
+    BATCH,
+    BATCH_NEWS,
+    BATCH_ORDER,
+    MEMO_BATCH,
+    MOVE_ON,
+)
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.text import described, one_line
 from perdure.turn.history_limits import run_events
-from perdure.workflows import ancestors, schedule_total
+from perdure.workflows import ancestors, moving, schedule_total
 from perdure.workflows.batch.details import card
 
 KNOWS_RESETS = "parts-are-reset"
@@ -83,6 +90,11 @@ class AgentBatch:
             self._news.append(unpack(payload, PartNews))
         except PerdureError as error:
             workflow.logger.warning("a signal to the batch is ignored: %s", error.message)
+
+    @workflow.signal(name=MOVE_ON)
+    def move_on(self, payload: RawValue = NOTHING) -> None:
+        """See whether another version of the workers goes on with the batch."""
+        self._changed = self._changed or moving.is_due()
 
     @property
     def _known(self) -> BatchRequest:
@@ -145,6 +157,7 @@ class AgentBatch:
 
     async def _drive(self) -> bool:
         """Send the orders that are due, and wait for news, in turns."""
+        is_sure = False
         while True:
             request = self._known
             self._take_news(request)
@@ -152,7 +165,13 @@ class AgentBatch:
                 await self._settle(request)
                 return True
             if _is_full():
-                return False
+                if is_sure or not moving.is_due():
+                    return False
+                is_sure = True
+                # a cancel of this task would be lost: it comes after its signals
+                await moving.next_task("the batch moves on")
+                continue
+            is_sure = False
             self._progress, orders = batch_plan.ordered(request, self._progress, workflow.now())
             self._show(request)
             if orders:
@@ -218,14 +237,14 @@ class AgentBatch:
         """Go on in a new run, with the same memo."""
         following = request.model_copy(update={"progress": self._progress})
         payload = pack(following, "the next run's input")
-        workflow.continue_as_new(payload, memo=dict(workflow.memo()))
+        workflow.continue_as_new(payload, memo=dict(workflow.memo()), **moving.options())
 
 
 def _is_full() -> bool:
     """Return whether the batch has to continue in a new run."""
     info = workflow.info()
     most = min(limits.BATCH_EVENTS, run_events(info.task_timeout))
-    return info.get_current_history_length() >= most
+    return info.get_current_history_length() >= most or moving.is_due()
 
 
 def _refuse_gaps(note: BatchNote) -> None:

@@ -22,12 +22,13 @@ from perdure.temporal.names import (
     BEGIN_PUSH,
     CHECK_RECEIVER,
     FOLLOW,
+    MOVE_ON,
     PUSH,
     READ_CHANGE,
     TURN_NEWS,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
-from perdure.workflows import ancestors
+from perdure.workflows import ancestors, moving
 from perdure.workflows.delivery import deliveries
 from perdure.workflows.update_answers import UpdateAnswers
 
@@ -92,9 +93,9 @@ class AgentPush:
                 call = call.model_copy(update={"told": change.place})
             if change.is_last:
                 return
-            if workflow.info().is_continue_as_new_suggested():
+            if workflow.info().is_continue_as_new_suggested() or moving.is_due():
                 await self._answers.until_recorded()
-                workflow.continue_as_new(pack(call))
+                workflow.continue_as_new(pack(call), **moving.options())
             has_news = await self._has_news_within(limits.A2A_PUSH_LOOK if is_following else pause)
             is_following = is_following and has_news  # or an operator has reset the turn
             pause = min(2 * pause, limits.A2A_PUSH_RETRY)
@@ -137,6 +138,11 @@ class AgentPush:
             return
         self._has_news = True
         self._is_ending = self._is_ending or news.is_ending
+
+    @workflow.signal(name=MOVE_ON)
+    def move_on(self, payload: RawValue = NOTHING) -> None:
+        """See whether another version of the workers goes on."""
+        self._has_news = self._has_news or moving.is_due()
 
     @workflow.update(name=BEGIN_PUSH)
     async def begin(self, payload: RawValue = NOTHING) -> None:

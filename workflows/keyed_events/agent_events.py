@@ -20,12 +20,12 @@ from perdure.keyed_events import state as keyed_events
 from perdure.keyed_events.state import EventDelivery
 from perdure.keyed_events.wire import EventWaiter, KeyedEvents
 from perdure.temporal import failures
-from perdure.temporal.names import AWAIT_EVENT, EMIT, KEYED_EVENTS
+from perdure.temporal.names import AWAIT_EVENT, EMIT, KEYED_EVENTS, MOVE_ON
 from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.turn import event_keys
 from perdure.turn.history_limits import run_events
 from perdure.turn.wait_values import Emit
-from perdure.workflows import ancestors
+from perdure.workflows import ancestors, moving
 from perdure.workflows.update_answers import UpdateAnswers, update_id
 
 
@@ -67,12 +67,14 @@ class AgentEvents:
             or info.get_current_history_size() >= limits.RUN_BYTES
             or self._updates >= limits.RUN_UPDATES
             or info.is_continue_as_new_suggested()
+            or moving.is_due()
         )
 
     async def _continue(self) -> None:
         """Go on in a new run, once every update has its answer."""
-        await self._answers.until_recorded()
-        workflow.continue_as_new(pack(self._current, "the next run's input"))
+        await self._answers.until_recorded(in_next_task=moving.is_due())
+        payload = pack(self._current, "the next run's input")
+        workflow.continue_as_new(payload, **moving.options())
 
     @property
     def _current(self) -> KeyedEvents:
@@ -124,6 +126,11 @@ class AgentEvents:
         self._answers.check_open()
         with failures.typed():
             keyed_events.taken_in(self._state, update_id(), unpack(payload, Emit), workflow.now())
+
+    @workflow.signal(name=MOVE_ON)
+    def move_on(self, payload: RawValue = NOTHING) -> None:
+        """See whether another version of the workers goes on."""
+        self._is_changed = self._is_changed or moving.is_due()
 
     @workflow.signal(name=AWAIT_EVENT)
     async def await_event(self, payload: RawValue = NOTHING) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -55,6 +56,7 @@ from perdure.temporal.names import (
     CLOSE,
     FORGET_REMINDER,
     INTERRUPT,
+    MOVE_ON,
     REMIND,
     RESUME,
     SAY,
@@ -66,8 +68,8 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message
-from perdure.workflows import ancestors, child_starts, storage
-from perdure.workflows.session import next_run, recording
+from perdure.workflows import ancestors, child_starts, moving, storage
+from perdure.workflows.session import checks, next_run, recording
 from perdure.workflows.session.details import card
 from perdure.workflows.session.notes import RESULTS_FIRST, Notes
 from perdure.workflows.session.reminders import Reminders
@@ -96,6 +98,8 @@ class AgentSession:
         self._early = 0
         self._is_stopped = False
         self._turns_of_run = 0
+        self._moves_on = False
+        self._idle_since: datetime | None = None
         self._answered: dict[str, Receipt] = {}
         self._reminders = Reminders(self._notes)
 
@@ -109,6 +113,7 @@ class AgentSession:
             await workflow.wait_condition(lambda: not self._early)
         try:
             while not self._is_closed:
+                self._moves_on = moving.is_due()
                 if self._state.may_start and not self._goes_on_first:
                     await self._run_turn()
                 elif self._is_full:
@@ -146,6 +151,7 @@ class AgentSession:
             if not fact.snapshot.is_of_a_fork:
                 ancestors.check_continued("the input", patch=ancestors.MADE_UP_REFUSED)
             self._answered = {answered.id: answered.receipt for answered in fact.snapshot.answered}
+            self._idle_since = fact.snapshot.idle_since
         self._notes.note(fact)
         self._reminders.resume()
 
@@ -165,26 +171,33 @@ class AgentSession:
     @property
     def _is_full(self) -> bool:
         """Whether the session has to go on in a new run, which can take over its state."""
-        if not next_run.is_due(self._turns_of_run):
+        if not (self._moves_on or next_run.is_due(self._turns_of_run)):
             return False
         return self._state.running is not None or self._next_input is not None
 
     @property
     def _next_input(self) -> RawValue | None:
-        return next_run.input_of(self._state, self._answered)
+        return next_run.input_of(self._state, self._answered, self._idle_since)
 
     @property
     def _goes_on_first(self) -> bool:
         """Whether messages that wait are left to the next run. Each run has a turn at least.
 
-        A session of an earlier release went on in a new run only when none waited.
+        A run that moves on has none. A session of an earlier release went on in a new run only when
+        none waited.
         """
+        if self._moves_on:
+            return self._is_full
         return self._turns_of_run > 0 and self._is_full and workflow.patched(_CONTINUE_FIRST)
 
     async def _until_there_is_work(self) -> bool:
         """Wait for a message, or for the end. Returns False when the session was idle too long."""
         assert self._state.request is not None
         idle, open_reminders = self._state.request.idle, self._state.reminders
+        now = workflow.now()
+        self._idle_since = self._idle_since or now
+        if idle is not None:  # less what the run before has waited
+            idle = max(idle - (now - self._idle_since), timedelta())
         try:
             await workflow.wait_condition(
                 lambda: (
@@ -198,21 +211,24 @@ class AgentSession:
             )
         except TimeoutError:
             return bool(self._state.queue or self._state.reminders)
+        if not self._moves_on:  # the next run goes on waiting
+            self._idle_since = None
         return True
 
     async def _continue(self) -> None:
         """Go on in a new run, once every update has its answer."""
-        await self._update_answers.until_recorded()
+        await self._update_answers.until_recorded(in_next_task=self._moves_on)
         if self._is_closed:
             return  # meanwhile; the session ends
         given = self._next_input
         if given is not None:  # no large message has come meanwhile
-            workflow.continue_as_new(given)
+            workflow.continue_as_new(given, **moving.options())
 
     async def _run_turn(self) -> None:
         """Run a turn to its end, and record its messages."""
         number = self._state.count + 1
         self._turns_of_run += 1
+        self._idle_since = None
         self._turn = await start_turn(self._notes, number)
         with contextlib.suppress(ChildWorkflowError):
             await asyncio.shield(self._turn)
@@ -279,13 +295,13 @@ class AgentSession:
         self._update_answers.check_open()
         with failures.typed():
             if self._is_closed:
-                raise self._closed_error()
+                raise checks.closed_error(self._state)
             yield
 
-    def _closed_error(self) -> errors.SessionClosedError:
-        return errors.SessionClosedError(
-            f"session {workflow.info().workflow_id!r} is closed: {self._state.closed or ''}"
-        )
+    @workflow.signal(name=MOVE_ON)
+    def move_on(self, payload: RawValue = NOTHING) -> None:
+        """See whether another version of the workers goes on with the session, while it waits."""
+        self._moves_on = moving.is_due()
 
     # --- messages
 
@@ -314,7 +330,7 @@ class AgentSession:
         )
         if self._is_stopped:
             with failures.typed():
-                raise self._closed_error()
+                raise checks.closed_error(self._state)
         if self._turn is None or not self._state.is_busy:
             return Receipt(disposition=Disposition.QUEUED, turn_id=following)
         if if_busy == "steer" and await self._steer(message_id):
@@ -355,26 +371,10 @@ class AgentSession:
             message = session_history.sent(update.id, payload)
             check_message({"id": message.id, "text": message.text, "by": message.by}, message.parts)
             wish = unpack(payload, Say)
-            self._check_agent(wish.expects)
+            checks.check_agent(self._state, wish.expects)
             wish.check()
             self._state.check_room(message, storage.most_unread_bytes())
-            if self._state.is_spent:
-                raise errors.TurnBudgetExceededError(
-                    "the budget of the session is spent; add to it with session.add_budget(…)"
-                )
-            if message.if_busy == "reject" and self._state.is_busy and self._state.running:
-                turn_id = self._state.running.turn_id
-                raise errors.SessionBusyError(
-                    f"turn {turn_id!r} of the session runs", context={"turn_id": turn_id}
-                )
-
-    def _check_agent(self, expected: str | None) -> None:
-        request = self._state.request
-        if request is not None and expected not in (None, request.agent):
-            raise errors.TurnConflictError(
-                f"session {workflow.info().workflow_id!r} belongs to the agent {request.agent!r},"
-                f" and not to {expected!r}; choose another id"
-            )
+            checks.check_may_come(self._state, message)
 
     @workflow.update(name=UNQUEUE)
     async def unqueue(self, payload: RawValue = NOTHING) -> RawValue:

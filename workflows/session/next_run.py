@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -26,14 +27,18 @@ def is_due(turns_of_run: int) -> bool:
     )
 
 
-def input_of(state: SessionState, receipts: Mapping[str, Receipt]) -> RawValue | None:
+def input_of(
+    state: SessionState, receipts: Mapping[str, Receipt], idle_since: datetime | None
+) -> RawValue | None:
     """Return the input of the next run. No turn may be running.
 
+    `idle_since` is the time since which the session has waited for a message, None if it does not.
     None if it is too large, because of images and files in the queue: a turn reads them first.
     """
     last = list(receipts.items())[-limits.SESSION_RECEIPTS :]
     answered = tuple(Answered(id=message_id, receipt=receipt) for message_id, receipt in last)
     try:
-        return pack(state.snapshot(answered), "the next run's input")
+        snapshot = state.snapshot(answered).model_copy(update={"idle_since": idle_since})
+        return pack(snapshot, "the next run's input")
     except errors.TooLargeError:
         return None

@@ -23,12 +23,12 @@ from perdure.temporal.names import (
     EMIT,
     FINISH_CALL,
     FOLLOW,
+    MOVE_ON,
     RESUME,
     STEER,
     TURN,
 )
 from perdure.temporal.payloads import NOTHING, pack, unpack
-from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.text import described
 from perdure.turn import additions, call_waits, gates, jobs
 from perdure.turn.circuit_breaker import Health
@@ -56,7 +56,7 @@ from perdure.workflows.turn.later_release import NeedsLaterReleaseError
 from perdure.workflows.turn.loop import TurnLoop
 from perdure.workflows.turn.middleware import Pipeline
 from perdure.workflows.turn.moves import Moves
-from perdure.workflows.turn.runs import Runs
+from perdure.workflows.turn.runs import Runs, started
 from perdure.workflows.turn.turn_context import Board
 from perdure.workflows.turn.undoing import Undoing
 from perdure.workflows.turn.webhooks import OnDone
@@ -169,7 +169,7 @@ class AgentTurn:
         Raises:
             PerdureError: It is not valid.
         """
-        fact = _started(start)
+        fact = started(start)
         self._board.note(fact)
         match fact:
             case TurnStarted(request):
@@ -415,6 +415,11 @@ class AgentTurn:
         """Tell the sender from now on when the turn needs a person, and when it ends."""
         self._followers.add(payload)
 
+    @workflow.signal(name=MOVE_ON)
+    def move_on(self, payload: RawValue = NOTHING) -> None:
+        """See whether another version of the workers goes on with the turn, while it waits."""
+        self._runs.look()
+
     @workflow.update(name=DECIDE)
     async def decide(self, payload: RawValue = NOTHING) -> None:
         """Approve or deny a waiting call, say what became of it, or answer it."""
@@ -489,11 +494,3 @@ class AgentTurn:
         if agent is not None and agent.observes:
             with contextlib.suppress(PerdureError):
                 await asyncio.shield(self._pipeline.observe(agent, outcome=outcome))
-
-
-def _started(start: RawValue) -> TurnStarted | TurnContinued:
-    """Return the fact of the input, with the slot if a schedule started the turn."""
-    at = workflow.info().typed_search_attributes.get(SCHEDULED_FOR)
-    has_last = at is not None and workflow.has_last_completion_result()
-    last = workflow.get_last_completion_result(RawValue) if has_last else None
-    return outcomes.started(start, at, last)

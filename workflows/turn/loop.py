@@ -185,7 +185,7 @@ class TurnLoop:
             if not self._runs.is_full():
                 _check_size(self._board.state.step_count)
             await self._pipeline.observe(agent)
-            if self._runs.is_full():
+            if self._runs.look():
                 await self._take_over_session()
                 await self._runs.go_on(self._moves.health, self._pipeline, self._followers.ids)
             situation = Situation(

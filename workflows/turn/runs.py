@@ -13,17 +13,21 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
+from temporalio.common import RawValue
 
 from perdure import errors, limits
+from perdure.temporal import outcomes
 from perdure.temporal.names import CARRY, MEMO
 from perdure.temporal.payloads import pack
+from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.turn import carry
 from perdure.turn.circuit_breaker import Health
 from perdure.turn.continuation import CarryCall, Continuation
-from perdure.turn.facts import CallFailed
+from perdure.turn.facts import CallFailed, TurnContinued, TurnStarted
 from perdure.turn.history_limits import run_events
 from perdure.turn.keys import CarryKey, PollKey
 from perdure.turn.wire import Origin
+from perdure.workflows import moving
 from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.middleware import Pipeline
 from perdure.workflows.turn.turn_context import Board
@@ -139,15 +143,21 @@ class Runs:
             events >= min(limits.RUN_EVENTS, run_events(info.task_timeout))
             or info.get_current_history_size() - self._began_bytes >= limits.RUN_BYTES
             or self._count >= limits.RUN_UPDATES
+            or moving.is_due()
         )
         # a poll only reads, and the next run begins it again
         running = (key for key in self._board.state.in_flight if not isinstance(key, PollKey))
         is_free = not any(running) and not _is_cancelled()
         return is_due and is_free and workflow.patched(_PATCH)
 
+    def look(self) -> bool:
+        """Return whether the turn has to continue in a new run, and end its waits if so."""
+        self._board.is_full = self.is_full()
+        return self._board.is_full
+
     async def go_on(self, health: Health, pipeline: Pipeline, followers: tuple[str, ...]) -> None:
         """Go on in a new run, once every update has its answer."""
-        await self.answers.until_recorded()
+        await self.answers.until_recorded(in_next_task=moving.is_due())
         if _is_cancelled():
             return  # the next await ends the turn
         # larger than a payload only if the request is, which external storage then holds
@@ -156,7 +166,7 @@ class Runs:
             "the next run's input",
             most_bytes=limits.STORED_BYTES,
         )
-        workflow.continue_as_new(payload, memo=self._memo())
+        workflow.continue_as_new(payload, memo=self._memo(), **moving.options())
 
     def _continuation(self, health: Health, pipeline: Pipeline) -> Continuation:
         board, info = self._board, workflow.info()
@@ -213,8 +223,16 @@ class Runs:
                 if is_new and update is not None:
                     self._updates.append(update.id)
         finally:
-            self._board.is_full = self.is_full()
+            self.look()
 
 
 def _is_cancelled() -> bool:
     return workflow.cancellation_reason() is not None
+
+
+def started(start: RawValue) -> TurnStarted | TurnContinued:
+    """Return the fact of the input, with the slot if a schedule started the turn."""
+    at = workflow.info().typed_search_attributes.get(SCHEDULED_FOR)
+    has_last = at is not None and workflow.has_last_completion_result()
+    last = workflow.get_last_completion_result(RawValue) if has_last else None
+    return outcomes.started(start, at, last)

@@ -183,7 +183,7 @@ class Terminal:
 
     @asynccontextmanager
     async def stays(
-        self, command: Command, port: int = 0
+        self, command: Command, port: int = 0, patience_s: float = _PATIENCE_S
     ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
         """A command that keeps running, once all the output that the page shows is there; and its
         output so far, including stderr. A server listens at a port, or at any free one.
@@ -192,7 +192,9 @@ class Terminal:
         line = command.line + (
             f" --port {port}" if {"dev", "serve", "uvicorn"} & set(command.words) else ""
         )
-        async with self._started(line, said, stderr=asyncio.subprocess.STDOUT) as process:
+        async with self._started(
+            line, said, stderr=asyncio.subprocess.STDOUT, patience_s=patience_s
+        ) as process:
             assert process.stdout is not None
             while (more := (await process.stdout.readline()).decode()) and not agrees(
                 shown, "".join([*said, more])
@@ -202,7 +204,11 @@ class Terminal:
 
     @asynccontextmanager
     async def _started(
-        self, line: str, said: Sequence[str] = (), stderr: int = asyncio.subprocess.PIPE
+        self,
+        line: str,
+        said: Sequence[str] = (),
+        stderr: int = asyncio.subprocess.PIPE,
+        patience_s: float = _PATIENCE_S,
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         """A command that is killed when it takes too long."""
         where = ROOT if "tests/" in line else self.folder
@@ -216,10 +222,10 @@ class Terminal:
             stderr=stderr,
         )
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(patience_s):
                 yield process
         except TimeoutError:
-            raise AssertionError(f"not within {_PATIENCE_S} s: `{line}`\n{''.join(said)}") from None
+            raise AssertionError(f"not within {patience_s} s: `{line}`\n{''.join(said)}") from None
         finally:
             if process.returncode is None:
                 process.kill()

@@ -9,6 +9,9 @@ from .commands import Command
 NOT_RUN = {
     "docker": "there is no container engine",
     "kubectl": "there is no cluster",
+    "helm": "there is no cluster; test_helm_chart.py renders the chart",
+    "sed": "its output is for a cluster; test_deploy.py looks at it",
+    "perdure deploy": "needs workers of several builds; test_releases.py runs its own",
     "echo": "writes a password into a folder of this tree",
     "mkdir": "a story has a folder already",
     "python3 -m venv": "a story has an environment already",

@@ -1,0 +1,1 @@
+"""What `perdure deploy` does: which version of the workers gets new work, and what stays behind."""

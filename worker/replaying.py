@@ -1,0 +1,21 @@
+"""How a replayer of Temporal's SDK is set up for the workflows of Perdure."""
+
+from __future__ import annotations
+
+from temporalio.worker import ReplayerConfig
+
+from perdure.errors import PerdureError
+from perdure.workflows import WORKFLOWS
+from perdure.workflows.details_query import DetailsQuery
+from perdure.workflows.single_input import OneInput
+
+
+def configured(config: ReplayerConfig) -> ReplayerConfig:
+    """Add the workflows of turns, sessions and batches to a replayer."""
+    config["workflows"] = [*config.get("workflows", []), *WORKFLOWS]
+    config["interceptors"] = [*config.get("interceptors", []), OneInput(), DetailsQuery()]
+    config["workflow_failure_exception_types"] = [
+        *config.get("workflow_failure_exception_types", []),
+        PerdureError,
+    ]
+    return config

@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools image-check audit sbom release-tools mcp-servers typescript acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools image-check audit sbom release-tools mcp-servers mcp-conformance mcp-conformance-tools typescript acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -118,6 +118,15 @@ TYPESCRIPT = typescript@5.9.3 openapi-typescript@7.13.0  # the second needs the 
 
 mcp-servers:          ## MCP servers and a client of AG-UI that others have written in TypeScript, and its compiler, into node_modules, for tests; needs Node.js
 	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix . $(MCP_SERVERS) $(AGUI_CLIENT) $(TYPESCRIPT)
+
+MCP_CONFORMANCE = @modelcontextprotocol/conformance@0.1.16 bun@1.4.5  # the second runs the first, which needs a newer Node.js than others do
+
+mcp-conformance: $(READY) mcp-conformance-tools  ## MCP's conformance suite, with the gateway as a server and an agent as a client; needs npm
+	@$(BIN)/pytest -q -rs -m "" tests/integration/tools/test_mcp_conformance.py $(ARGS)
+
+mcp-conformance-tools:
+	@mkdir -p build/mcp-conformance
+	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix build/mcp-conformance $(MCP_CONFORMANCE)
 
 typescript: $(READY)  ## the client in TypeScript: its types from the OpenAPI document, compiled, and packed into dist/; needs Node.js
 	@test -x node_modules/.bin/tsc || $(MAKE) --no-print-directory mcp-servers

@@ -41,7 +41,7 @@ from perdure.activities.transcripts import Transcripts
 from perdure.activities.unknown_outcomes import may_have_taken_effect
 from perdure.agents.mcp_effects import MCPReader
 from perdure.agents.mcp_servers import BETWEEN, MCPTool
-from perdure.agents.tool_context import OutcomeUnknown, ToolContext
+from perdure.agents.tool_context import OutcomeUnknown, Sharing, ToolContext
 from perdure.agents.tools import Tool
 from perdure.agents.tracebacks import place_of, raised
 from perdure.schemas.tool_arguments import StatedArguments
@@ -82,9 +82,13 @@ class _Ready:
         """The name of the call in the log."""
         return f"tool {self.tool.name!r}"
 
-    def keyed(self, output: ToolOutput) -> ToolOutput:
-        """Return the result with the key of the effect, if there is one."""
-        return output.model_copy(update=self.effect.fields) if self.effect.key else output
+    def completed(self, output: ToolOutput) -> ToolOutput:
+        """Return the result with the key of the effect, and what it changes of the shared state."""
+        fields: dict[str, Any] = dict(self.effect.fields) if self.effect.key else {}
+        context = self.arguments.get(self.tool.context_parameter or "")
+        if isinstance(context, ToolContext) and not output.is_error:
+            fields["shared_patch"] = context.sharing.patch
+        return output.model_copy(update=fields) if fields else output
 
 
 class ToolNames:
@@ -184,7 +188,7 @@ class ToolActivities:
             output = self.loop_of(ready.tool).run_blocking(_awaited(ready), ready.what)
         else:
             output = _called(ready)
-        return self._done(run, ready.keyed(output), began)
+        return self._done(run, ready.completed(output), began)
 
     async def _run_async(self, run: ToolRun) -> RawValue:
         began = time.monotonic()
@@ -197,7 +201,7 @@ class ToolActivities:
             output = await self.loop_of(ready.tool).run(_awaited(ready), ready.what)
         else:
             output = await asyncio.to_thread(_called, ready)
-        return self._done(run, ready.keyed(output), began)
+        return self._done(run, ready.completed(output), began)
 
     def loop_of(self, item: Tool) -> ToolLoop:
         """Return the loop on which an async tool runs."""
@@ -240,7 +244,8 @@ class ToolActivities:
         if isinstance(effect, ToolOutput):
             return effect
         if item.context_parameter:
-            arguments[item.context_parameter] = self.context(run, info, name, effect.service_key)
+            context = self.context(run, info, name, effect.service_key, may_change=True)
+            arguments[item.context_parameter] = context
         lacks_deps = bool(item.context_parameter) and not self._loop.has_lifespan
         return _Ready(item, arguments, run, info.started_time, stated, lacks_deps, effect)
 
@@ -282,9 +287,15 @@ class ToolActivities:
         return self._afterwards.of(item, run_id, effect)
 
     def context(
-        self, run: ToolRun, info: activity.Info, name: str, effect_key: str
+        self,
+        run: ToolRun,
+        info: activity.Info,
+        name: str,
+        effect_key: str,
+        *,
+        may_change: bool = False,
     ) -> ToolContext[Any]:
-        """Return the context of a call, or of its read-back."""
+        """Return the context of a call, which may change the shared state, or of its read-back."""
         parsed = parse_key(info.activity_id)
         key = parsed if isinstance(parsed, ToolKey | VerifyKey) else ToolKey(0, 0)
         turn_id = info.workflow_id or ""
@@ -302,6 +313,7 @@ class ToolActivities:
             read_secret=secrets.read,
             call_token=run.token,
             answers=run.answers,
+            sharing=Sharing(run.shared_state, may_change=may_change),
         )
 
     def _done(self, run: ToolRun, output: ToolOutput, began: float) -> RawValue:

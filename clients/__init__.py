@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from perdure.clients.sessions.sent import Sent
     from perdure.clients.turns.changes import Change
+    from perdure.clients.turns.decisions import DecidedCall
     from perdure.clients.turns.deliveries import WebhookDelivery
     from perdure.clients.turns.entries import TurnEntry
     from perdure.clients.turns.forks import Effect
@@ -58,6 +59,7 @@ else:
                 "TaskState",
             ],
             "perdure.clients.turns.changes": ["Change"],
+            "perdure.clients.turns.decisions": ["DecidedCall"],
             "perdure.clients.turns.deliveries": ["WebhookDelivery"],
             "perdure.clients.turns.entries": ["TurnEntry"],
             "perdure.clients.reading.tree_text": ["TurnText"],
@@ -101,6 +103,7 @@ __all__ = [
     "ChildStatus",
     "ClientCall",
     "Conversation",
+    "DecidedCall",
     "Effect",
     "Entry",
     "Event",

@@ -160,6 +160,8 @@ class AgentClient(Finder, EventSender):
             client_tools: Tools that the caller runs, for an agent with `takes_tools`: a call waits
                 in `Turn.client_calls` for `finish_call`. At most 128, of 64 KiB together. Delegates
                 and agents that the turn is handed over to do not get them.
+            shared_state: What its tools find in `ctx.shared_state`, a JSON object of at most
+                16 KiB. Delegates begin without it.
             live: Whether `Turn.text` yields text while the model generates it. It has no other
                 effect.
             if_exists: What to do if a turn of this id exists, running or over: `attach` to it if

@@ -21,7 +21,8 @@ from perdure.clients.schedules.starting import Schedules
 from perdure.clients.schedules.status import ScheduleEntry
 from perdure.clients.sessions import listing as session_listing
 from perdure.clients.sessions.listing import SessionEntry
-from perdure.clients.turns import finishing, listing, waiting
+from perdure.clients.turns import decisions, finishing, listing, waiting
+from perdure.clients.turns.decisions import DecidedCall
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter, member, turn_state
 from perdure.clients.turns.forks import Forks
@@ -284,6 +285,31 @@ class Finder:
                     word(entry.id),
                     approval_or_error.message,
                 )
+
+    async def decisions(
+        self,
+        agent: Agent[Any] | str | None = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        task_queue: str | None = None,
+        id_prefix: str | None = None,
+    ) -> tuple[DecidedCall, ...]:
+        """Return what people have decided lately about calls, and who, the last first.
+
+        The histories of the first 50 turns of `turns` are read: of those that are not over, and of
+        the last that ended. Decisions of earlier runs of a long turn are not among them.
+
+        Args:
+            agent: Only of this agent's turns.
+            labels: Only of turns with all of these labels.
+            task_queue: Only of turns of this task queue.
+            id_prefix: Only of turns whose id begins with this.
+
+        Raises:
+            PerdureError: As `turns` does.
+        """
+        entries = self.turns(agent, labels=labels, task_queue=task_queue, id_prefix=id_prefix)
+        return tuple(await decisions.of_all(self._client, entries))
 
     def _batch(self, batch_id: str, output: Any) -> Batch[Any]:
         return Batch(self._client, batch_id, self._report, output)

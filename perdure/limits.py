@@ -96,6 +96,12 @@ CLIENT_TOOLS = 128
 """The tools of the client of a turn, ..."""
 CLIENT_TOOLS_BYTES = 64 * 1024
 """... and their size as JSON."""
+SHARED_STATE_BYTES = 16 * 1024
+"""The size of the shared state of a turn, as JSON, ..."""
+SHARED_STATE_DEPTH = 32
+"""... and the levels of its objects and lists."""
+DECISIONS_TURNS = 50
+"""The turns whose histories are read for a list of decisions."""
 FILTER_LABELS = 50
 """The most labels that a list is filtered by; each makes the query of Temporal's list longer."""
 HEARTBEAT_BYTES = 4 * 1024

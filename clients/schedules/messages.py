@@ -58,6 +58,7 @@ def _not_for_sessions(request: TurnRequest) -> Iterator[str]:
         "output or output_schema": request.output_schema is not None,
         "history": bool(request.history),
         "client_tools": bool(request.client_tools),
+        "shared_state": bool(request.shared_state),
         "delay": request.delay is not None,
         "deadline": request.deadline is not None,
         "requires_human_approval": request.task.requires_human_approval,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, overload
 from uuid import uuid4
 
-from pydantic import ValidationError
-from temporalio.client import (
-    Client,
-    WithStartWorkflowOperation,
-)
+from pydantic import JsonValue, ValidationError
+from temporalio.client import Client, WithStartWorkflowOperation
 from temporalio.common import (
     Priority,
     RawValue,
@@ -33,6 +30,7 @@ from perdure.clients.sessions.sent import Sent
 from perdure.clients.turns import cancelling, updates
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.updates import packed_message
+from perdure.session.state import SessionState
 from perdure.session.wire import (
     Disposition,
     ForgetReminder,
@@ -41,6 +39,7 @@ from perdure.session.wire import (
     Queued,
     Receipt,
     Say,
+    SessionFork,
     SessionReason,
     SessionRequest,
     Unqueue,
@@ -109,6 +108,7 @@ class Session(ReadableSession[T]):
         if_busy: IfBusy = "queue",
         by: str | None = None,
         client_tools: Sequence[ClientTool] = (),
+        shared_state: Mapping[str, JsonValue] | None = None,
         agent: None = None,
     ) -> Sent[T]: ...
     @overload
@@ -120,6 +120,7 @@ class Session(ReadableSession[T]):
         if_busy: IfBusy = "queue",
         by: str | None = None,
         client_tools: Sequence[ClientTool] = (),
+        shared_state: Mapping[str, JsonValue] | None = None,
         agent: str,
     ) -> Sent[Any]: ...
     @validation.arguments("the message")
@@ -131,6 +132,7 @@ class Session(ReadableSession[T]):
         if_busy: _IfBusy = "queue",
         by: validation.By | None = None,
         client_tools: Sequence[ClientTool] = (),
+        shared_state: Mapping[str, JsonValue] | None = None,
         agent: validation.Unicode | None = None,
     ) -> Sent[Any]:
         """Send a message of the user. The first message begins the session.
@@ -153,6 +155,9 @@ class Session(ReadableSession[T]):
             client_tools: Tools that the caller runs in the turn that reads the message, as for
                 `AgentClient.start`; of several messages, those of the last that has some. They do
                 not go with `steer`.
+            shared_state: What tools find in `ctx.shared_state` in the turn that reads the message,
+                a JSON object of at most 16 KiB; without it, what the turn before has ended with.
+                Of several messages, that of the last that has one. It does not go with `steer`.
             agent: The agent that answers this message and those after it. Without it, the agent
                 that answered last: the session's own, or the agent that it handed over to. It does
                 not go with `steer`. Its answer has the type of the session only if that was given
@@ -178,6 +183,7 @@ class Session(ReadableSession[T]):
             expects=expects,
             parts=parts,
             client_tools=tuple(client_tools),
+            shared_state=None if shared_state is None else dict(shared_state),
         )
         return await self.deliver(said, id or uuid4().hex)
 
@@ -402,6 +408,8 @@ class Session(ReadableSession[T]):
         urls = {"on_done": None, "on_wait": None}
         request = (state.request or SessionRequest(agent="")).model_copy(update=urls)
         snapshot = until(self.id, state, at_turn, request, by)
+        shared = await self._shared_state_after(snapshot.forked_from, state)
+        snapshot = snapshot.model_copy(update={"shared_state": shared})
         order = inherited((await self._info()).priority, self._order)
         started = await access.start(
             self._client,
@@ -424,6 +432,20 @@ class Session(ReadableSession[T]):
             order,
             self._output,
         )
+
+    async def _shared_state_after(
+        self, fork: SessionFork | None, state: SessionState
+    ) -> dict[str, JsonValue]:
+        """Return the shared state at a fork; empty if the history of its last turn is gone."""
+        at_turn = fork.at_turn if fork else 0
+        if at_turn == state.dropped + len(state.starts):
+            return state.shared_state
+        turn = next((turn for turn in state.turns if turn.number == at_turn), None)
+        if turn is None:
+            return {}
+        with contextlib.suppress(errors.TurnNotFoundError):
+            return await self._turn(turn.turn_id).shared_state()
+        return {}
 
     async def _done(self, update: str, argument: Any) -> bool:
         return unpack(await self._ask(update, pack(argument)), UpdateResult).done

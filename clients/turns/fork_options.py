@@ -26,6 +26,7 @@ class ForkOptions(TypedDict, total=False):
     labels: Mapping[str, str] | None
     instructions: str | None
     client_tools: Sequence[ClientTool] | None
+    shared_state: Mapping[str, JsonValue] | None
     options: RequestOptions | None
     output_schema: Mapping[str, JsonValue] | None
     live: bool | None
@@ -43,6 +44,7 @@ UNCHANGED = ForkOptions(
     labels=None,
     instructions=None,
     client_tools=None,
+    shared_state=None,
     options=None,
     output_schema=None,
     live=None,

@@ -292,6 +292,7 @@ class Forks:
         )
         turn_request = point.request if changes.get("agent") is None else point.state.request
         assert turn_request is not None
+        turn_request = turn_request.model_copy(update={"shared_state": point.state.shared})
         end = await self._end_with_effects(point)
         turn_request = _with_effects(turn_request, point, end)
         said = (*await self._undone(turn_request, point, end), *point.unread)

@@ -42,6 +42,7 @@ _FORK = {
     "labels": validation.Texts | None,
     "instructions": validation.Text | None,
     "client_tools": Sequence[ClientTool] | None,
+    "shared_state": Mapping[str, JsonValue] | None,
     "options": RequestOptions | None,
     "output_schema": dict[str, JsonValue] | None,
     "live": validation.Flag | None,
@@ -296,6 +297,8 @@ class Turn(DecidableTurn[T]):
             labels: The labels of the new turn, in place of this turn's.
             instructions: The caller's instructions, in place of those of this turn.
             client_tools: Tools that the caller runs, in place of those of this turn.
+            shared_state: The shared state that it begins with, in place of that of this turn at
+                the step.
             options: Temperature, output limit and the like. Each option overrides the one that this
                 turn was given.
             output_schema: The JSON schema of the answer, in place of that of this turn.

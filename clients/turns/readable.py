@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from datetime import datetime
 from typing import Any, Generic, Literal, overload
 
+from pydantic import JsonValue
 from temporalio.client import Client
 
 from perdure import validation
@@ -18,6 +19,7 @@ from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.reading.feed import Feed, Feeds
 from perdure.clients.reading.live_events import LiveItem, live_items
 from perdure.clients.reading.live_text import TextBegins, TextVoid
+from perdure.clients.reading.recorded import state_of
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.reading.tool_progress import ToolProgress
 from perdure.clients.reading.tree_text import TurnText, all_text, with_delegates
@@ -364,6 +366,16 @@ class ReadableTurn(Generic[T]):
             ServerUnreachableError: Temporal does not answer.
         """
         return await undoing.effects_of(self._client, self.id, await self._last_known())
+
+    async def shared_state(self) -> dict[str, JsonValue]:
+        """Return the shared state of its tools, as the history so far has it.
+
+        Raises:
+            TurnNotFoundError: Temporal does not have the turn.
+            PayloadDecodeError: This process lacks the codec or the key of the turn.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        return (await state_of(self._client, self.id, await self._last_known())).shared
 
     async def webhooks(self) -> tuple[WebhookDelivery, ...]:
         """Return the deliveries of its webhooks and of its delegates', as they began.

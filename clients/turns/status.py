@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
+from operator import not_
+
+from pydantic import Field
 
 from perdure.base import Value
 from perdure.clients.reading.current_activity import doing
@@ -22,6 +25,7 @@ from perdure.values import states
 from perdure.values.approvals import PendingApproval
 from perdure.values.budgets import Budget, Spending
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome
+from perdure.values.shared_state import SharedState
 from perdure.values.states import State
 from perdure.values.tasks import headline
 
@@ -137,6 +141,7 @@ class TurnStatus(Value):
         unsettled: The number of calls whose outcome is unknown, also of the turns below it, without
             those that a person has settled; 0 before the end. Of the turns below it, those without
             `effect=` count on.
+        shared_state: The shared state of its tools.
     """
 
     id: str
@@ -165,6 +170,7 @@ class TurnStatus(Value):
     deadline: datetime | None = None
     last_agent: str = ""
     unsettled: int = 0
+    shared_state: SharedState = Field(default={}, exclude_if=not_)
 
 
 def status(
@@ -213,6 +219,7 @@ def status(
         deadline=root.deadline,
         last_agent=state.last_agent or root.agent,
         unsettled=unsettled.count(state) if state.ended else 0,
+        shared_state=state.shared,
     )
 
 

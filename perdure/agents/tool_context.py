@@ -7,14 +7,22 @@ import re
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
 from perdure import limits
+from perdure.errors import PerdureError
 from perdure.text import size
 from perdure.values.inquiries import GivenAnswers
+from perdure.values.shared_state import (
+    SharedState,
+    check_shared_state,
+    difference,
+    merged,
+    read,
+)
 
 Deps = TypeVar("Deps")
 _CONTEXT_BY_NAME = re.compile(r"(\w+\.)*ToolContext(\[|$)")
@@ -27,6 +35,39 @@ class OutcomeUnknown(Exception):  # noqa: N818 - it says that a call may have su
     `unknown`. A read timeout or a connection that is lost has the same meaning without it, in a
     tool that is not read-only.
     """
+
+
+class Sharing:
+    """The shared state of a turn, as a call has it.
+
+    Attributes:
+        after: The state with the changes of the call.
+    """
+
+    def __init__(self, before: SharedState, *, may_change: bool = False) -> None:
+        self.after = before
+        self._before = before
+        self._may_change = may_change
+
+    @property
+    def patch(self) -> SharedState:
+        """What the call has changed; empty for nothing."""
+        return difference(self._before, self.after)
+
+    def change(self, changes: Mapping[str, object]) -> None:
+        """Apply changes.
+
+        Raises:
+            ValueError: They are not valid, or nothing may be changed here.
+        """
+        if not self._may_change:
+            raise ValueError("only the call of a tool itself changes the shared state")
+        after = merged(self.after, read(changes))
+        try:
+            check_shared_state(after)
+        except PerdureError as error:
+            raise ValueError(error.message) from None
+        self.after = after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +90,7 @@ class ToolContext(Generic[Deps]):
             a tool with `later=True`; else empty. It is the same for every attempt. Who has it may
             answer for the tool, so give it to the job alone.
         answers: For Perdure's own use: what people have answered to an MCP server.
+        sharing: For Perdure's own use: the shared state, and what this call has changed of it.
     """
 
     deps: Deps = field(repr=False)
@@ -62,6 +104,28 @@ class ToolContext(Generic[Deps]):
     read_secret: Callable[[str], str] = field(repr=False)
     call_token: str = field(default="", repr=False)
     answers: GivenAnswers | None = field(default=None, repr=False)
+    sharing: Sharing = field(default_factory=lambda: Sharing({}), repr=False)
+
+    @property
+    def shared_state(self) -> dict[str, Any]:
+        """A copy of the shared state of the turn when this call began, with its own changes."""
+        return read(self.sharing.after)
+
+    def change_shared_state(self, changes: Mapping[str, object]) -> None:
+        """Change the shared state of the turn, which its user interface shows.
+
+        The changes are recorded with the result of this call, and only if the call returns one: a
+        call that raises changes nothing. Changes of calls that run at the same time are merged.
+
+        Args:
+            changes: A JSON Merge Patch: objects are merged, None removes a field, and every other
+                value replaces what was there. The whole state has at most 16 KiB of JSON.
+
+        Raises:
+            ValueError: The changes are no JSON, or the state would be too large; or this is not
+                the call itself, but its `verify=`, `poll=` or `cancel=`.
+        """
+        self.sharing.change(changes)
 
     def heartbeat(self, *details: JsonValue) -> None:
         """Report progress. It is not needed to keep the call alive: Perdure does that.

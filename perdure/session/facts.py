@@ -11,6 +11,7 @@ from perdure.session.wire import IfBusy, Reminder, SessionRequest, SessionSnapsh
 from perdure.values.budgets import Budget
 from perdure.values.client_tools import ClientTool
 from perdure.values.messages import UserParts
+from perdure.values.shared_state import SharedState
 
 __all__ = [
     "MessageSent",
@@ -53,7 +54,7 @@ class MessageSent:
 
     `text` has the kind and size of each image and file in its place. `parts` are its texts, images
     and files in order; empty for text alone. The client runs `client_tools` in the turn that reads
-    it.
+    it, and `shared_state` is what that begins with; None for the session's.
     """
 
     id: str
@@ -63,6 +64,7 @@ class MessageSent:
     agent: str | None = None
     parts: UserParts = ()
     client_tools: tuple[ClientTool, ...] = ()
+    shared_state: SharedState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 from pydantic_core import to_json
 
 from perdure import errors, limits
 from perdure.base import replace
+from perdure.session.bounds import bounded
 from perdure.session.facts import (
     MessageSent,
     MessageSteered,
@@ -55,6 +56,7 @@ from perdure.values.content import MEDIA_ELSEWHERE, parts_size
 from perdure.values.effects import EffectRecord, latest, within
 from perdure.values.messages import Message, canonical
 from perdure.values.reports import Outcome
+from perdure.values.shared_state import SharedState, size_of
 from perdure.values.tasks import Task
 
 
@@ -85,6 +87,7 @@ class SessionState:
         effects: What is known of the effects of its turns.
         effect_scope: The scope of these effects, if that is another session's.
         reminders: The reminders that are not due yet; of a closed session, those that never came.
+        shared_state: The shared state that the last turn has ended with, or has begun with.
         closed: The reason why the session takes no more messages; None while it does.
     """
 
@@ -111,6 +114,7 @@ class SessionState:
     effects: tuple[EffectRecord, ...] = ()
     effect_scope: str = ""
     reminders: tuple[Reminder, ...] = ()
+    shared_state: SharedState = field(default_factory=dict)
 
     @property
     def is_busy(self) -> bool:
@@ -161,6 +165,8 @@ class SessionState:
         with_parts = bytes_ + parts + sum(parts_size(queued.parts) for queued in waiting)
         with_parts += tools_size(message.client_tools)
         with_parts += sum(tools_size(queued.client_tools) for queued in waiting)
+        with_parts += size_of(message.shared_state)
+        with_parts += sum(size_of(queued.shared_state) for queued in waiting)
         is_full = len(waiting) >= limits.UNREAD_MESSAGES or bytes_ > limits.UNREAD_BYTES
         if is_full or with_parts > most_bytes:
             raise errors.SessionBusyError(
@@ -190,7 +196,14 @@ class SessionState:
             effects=within(self.effects, limits.SUMMARY_BYTES // 4),
             effect_scopes=EffectScopes(session=self.effect_scope or session_id),
             client_tools=next((m.client_tools for m in reversed(self.queue) if m.client_tools), ()),
+            shared_state=self.shared_for_next,
         )
+
+    @property
+    def shared_for_next(self) -> SharedState:
+        """The shared state that the next turn begins with: of the last message that brings one."""
+        brought = [each.shared_state for each in self.queue if each.shared_state is not None]
+        return brought[-1] if brought else self.shared_state
 
     @property
     def chosen(self) -> tuple[str, str]:
@@ -239,6 +252,7 @@ class SessionState:
                 "effects": self.effects,
                 "effect_scope": self.effect_scope,
                 "reminders": self.reminders,
+                "shared_state": self.shared_state,
             }
         )
 
@@ -292,6 +306,7 @@ def _continued(snapshot: SessionSnapshot) -> SessionState:
         effects=snapshot.effects,
         effect_scope=snapshot.effect_scope,
         reminders=snapshot.reminders,
+        shared_state=snapshot.shared_state,
     )
 
 
@@ -313,9 +328,15 @@ def _of_message(
     state: SessionState, fact: MessageSent | MessageSteered | SteeringFailed | MessageUnqueued
 ) -> SessionState:
     match fact:
-        case MessageSent(message_id, text, if_busy, by, agent, parts, tools):
+        case MessageSent(message_id, text, if_busy, by, agent, parts, tools, shared):
             queued = Queued(
-                id=message_id, text=text, by=by, agent=agent, parts=parts, client_tools=tools
+                id=message_id,
+                text=text,
+                by=by,
+                agent=agent,
+                parts=parts,
+                client_tools=tools,
+                shared_state=shared,
             )
             is_next = if_busy == "interrupt" or state.is_interrupted or state.is_over
             return replace(
@@ -392,6 +413,7 @@ def _begun(state: SessionState, number: int, turn_id: str) -> SessionState:
         goes_on=False,
         given=state.queue,
         queue=(),
+        shared_state=state.shared_for_next,
         ledger=state.ledger.hold(turn_id, Spending.model_validate(lease)),
     )
 
@@ -436,7 +458,7 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
     if state.parts:
         starts = (*starts, len(messages))
         messages = (*messages, *state.parts)
-    messages, starts, dropped = _bounded(messages, starts)
+    messages, starts, dropped = bounded(messages, starts)
     return replace(
         state,
         turns=(*state.turns, turn)[-limits.SESSION_TURNS :],
@@ -454,34 +476,8 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
         is_parked=end.outcome is Outcome.CANCELLED and not state.goes_on,
         parts=(),
         effects=latest((*state.effects, *end.effects)),
+        shared_state=state.shared_state if end.shared_state is None else end.shared_state,
     )
-
-
-def _bounded(
-    messages: tuple[Message, ...], starts: tuple[int, ...]
-) -> tuple[tuple[Message, ...], tuple[int, ...], int]:
-    """Leave out the oldest turns, so that the messages have at most `SESSION_BYTES`.
-
-    Before a turn is left out, sentences take the place of the images and files in messages of the
-    user. The last turn stays as it is. Returns the number of turns left out as well.
-    """
-    sizes = [len(canonical(message)) for message in messages]
-    total, dropped = sum(sizes), 0
-    if total > limits.SESSION_BYTES and starts:
-        room = limits.SESSION_BYTES - sum(sizes[starts[-1] :])
-        messages = (
-            *without_oldest(messages[: starts[-1]], room, only_users=True),
-            *messages[starts[-1] :],
-        )
-        sizes = [len(canonical(message)) for message in messages]
-        total = sum(sizes)
-    while total > limits.SESSION_BYTES and dropped + 1 < len(starts):
-        total -= sum(sizes[starts[dropped] : starts[dropped + 1]])
-        dropped += 1
-    if not dropped:
-        return messages, starts, 0
-    first = starts[dropped]
-    return messages[first:], tuple(start - first for start in starts[dropped:]), dropped
 
 
 def _size(text: str) -> int:

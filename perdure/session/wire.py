@@ -21,6 +21,7 @@ from perdure.values.effects import EffectRecord
 from perdure.values.messages import Message, UserMessage, UserParts
 from perdure.values.moments import in_words
 from perdure.values.reports import Outcome
+from perdure.values.shared_state import SharedState, check_shared_state
 from perdure.values.turn_options import StoredOptions
 
 IfBusy = Literal["queue", "steer", "interrupt", "reject"]
@@ -60,7 +61,7 @@ class Say(Wire):
     is the agent that the sender thinks the session was begun with; None for any. `parts` are the
     texts, images and files of a message that is not only text; `text` is then empty, so that a
     worker of an earlier release refuses the message. The client runs `client_tools` in the turn
-    that reads the message.
+    that reads the message, and `shared_state` is what that begins with; None for the session's.
     """
 
     text: str
@@ -70,21 +71,28 @@ class Say(Wire):
     expects: str | None = None
     parts: UserParts = ()
     client_tools: tuple[ClientTool, ...] = Field(default=(), exclude_if=not_)
+    shared_state: SharedState | None = Field(default=None, exclude_if=lambda shared: shared is None)
 
     def check(self) -> None:
         """Refuse what does not go with a message.
 
         Raises:
-            InvalidRequestError: It is steered, with an agent or tools of its own; or the tools are
-                not valid.
-            TooLargeError: The tools are too many, or too large.
+            InvalidRequestError: It is steered, with an agent, tools or a shared state of its own;
+                or these are not valid.
+            TooLargeError: The tools are too many, or too large, or the shared state is.
         """
-        its_own = "an agent" if self.agent is not None else "tools" if self.client_tools else ""
+        own = {
+            "an agent": self.agent is not None,
+            "tools": bool(self.client_tools),
+            "a shared state": self.shared_state is not None,
+        }
+        its_own = next((name for name, is_given in own.items() if is_given), "")
         if its_own and self.if_busy == "steer":
             raise InvalidRequestError(
                 f"a message with {its_own} of its own cannot be steered into a running turn"
             )
         check_client_tools(self.client_tools)
+        check_shared_state(self.shared_state)
 
 
 class Receipt(Wire):
@@ -99,7 +107,7 @@ class Queued(Wire):
 
     `text` has the kind and size of each image and file in its place. `parts` are the texts, images
     and files of a message that is not only text; a status and the answer to a close leave them out,
-    and the `client_tools` that it brings.
+    and the `client_tools` and the `shared_state` that it brings.
     """
 
     id: str
@@ -108,6 +116,7 @@ class Queued(Wire):
     agent: str | None = None
     parts: UserParts = Field(default=(), exclude_if=not_)
     client_tools: tuple[ClientTool, ...] = Field(default=(), exclude_if=not_)
+    shared_state: SharedState | None = Field(default=None, exclude_if=lambda shared: shared is None)
 
     @property
     def message(self) -> UserMessage:
@@ -116,8 +125,8 @@ class Queued(Wire):
 
     @property
     def brief(self) -> Queued:
-        """The same without `parts` and `client_tools`, to print."""
-        return self.model_copy(update={"parts": (), "client_tools": ()})
+        """The same without `parts`, `client_tools` and `shared_state`, to print."""
+        return self.model_copy(update={"parts": (), "client_tools": (), "shared_state": None})
 
 
 class Unqueue(Wire):
@@ -214,6 +223,7 @@ class TurnEnd(Wire):
 
     `unread` are the ids of messages that it has not answered. `agent` is the agent that had the
     turn at its end; empty if that is unknown. `effects` has what it has learned of effects.
+    `shared_state` is that at its end; None if it had none, or if that is unknown.
     """
 
     outcome: Outcome
@@ -222,6 +232,7 @@ class TurnEnd(Wire):
     unread: tuple[str, ...] = ()
     agent: str = ""
     effects: tuple[EffectRecord, ...] = ()
+    shared_state: SharedState | None = Field(default=None, exclude_if=lambda shared: shared is None)
 
 
 class TurnPart(Wire):
@@ -278,6 +289,7 @@ class SessionSnapshot(Wire):
         effects: What is known of the effects of its turns.
         effect_scope: The scope of these effects, for a fork: that of the other session.
         reminders: The reminders that are not due yet.
+        shared_state: The shared state that the next turn begins with.
         idle_since: Since when the session has waited for a message, if it goes on waiting.
     """
 
@@ -297,6 +309,7 @@ class SessionSnapshot(Wire):
     effects: tuple[EffectRecord, ...] = ()
     effect_scope: str = ""
     reminders: tuple[Reminder, ...] = ()
+    shared_state: SharedState = Field(default={}, exclude_if=not_)
     idle_since: datetime | None = None
 
     @classmethod
@@ -327,4 +340,5 @@ class SessionSnapshot(Wire):
         only = SessionSnapshot.of_fork(
             self.session, self.agent, self.named, self.messages, self.starts, self.forked_from
         )
-        return self.model_copy(update={"effects": (), "effect_scope": ""}) == only
+        beside: dict[str, object] = {"effects": (), "effect_scope": "", "shared_state": {}}
+        return self.model_copy(update=beside) == only

@@ -19,6 +19,7 @@ from perdure.turn import (
     inquiries,
     jobs,
     reservations,
+    sharing,
     steps,
 )
 from perdure.turn.context_window import NO_CUT
@@ -333,6 +334,8 @@ def tool_ended(
         return gates.asked_again(state, fact)
     if inquiry is not None:
         return inquiries.asked(state, key, inquiry)
+    if isinstance(fact, ToolReturned):
+        state, fact = sharing.changed(state, fact)
     if isinstance(fact, ToolReturned) and fact.output.handle is not None:
         return jobs.began(state, key, fact.output)
     job = state.open_step.at(key.call).job

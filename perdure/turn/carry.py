@@ -54,6 +54,7 @@ T = TypeVar("T")
 
 _NOT_IN_DIGEST: Mapping[str, bool | Mapping[str, bool]] = {
     "unsettled": True,
+    "shared": True,
     "open": {"losses": True},
 }
 """What earlier releases did not carry over. No message follows from it."""
@@ -180,6 +181,7 @@ def _snapshot(state: TurnState, carried: Carried, handed_at: int) -> Snapshot:
         unsettled=unsettled.places(state)[-limits.KNOWN_EFFECTS :],
         events=state.events,
         last_events=state.last_events,
+        shared=state.shared,
     )
 
 

@@ -120,6 +120,7 @@ def report(
         "unsettled": tuple(unsettled.calls(state)),
         "undoable": undo.undoable(state, turn_id),
         "forked_from": state.request.forked_from if state.request else None,
+        "shared_state": state.shared,
     }
     return report_of(turn_id, summary(state, outcome, duration, risk=risk)).model_copy(
         update=fields

@@ -230,7 +230,8 @@ def _passed(state: TurnState) -> TurnState:
 
 
 def _begin(state: TurnState, request: TurnRequest, slot: Slot | None) -> TurnState:
-    state = replace(state, request=request, inbox=Inbox(request.said or ()))
+    inbox, shared = Inbox(request.said or ()), request.shared_state
+    state = replace(state, request=request, inbox=inbox, shared=shared)
     state = state.with_ledger(Ledger(request.given_budget))
     if request.origin is not None:
         return take_over.begin_after(state, request.origin)

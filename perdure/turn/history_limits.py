@@ -11,6 +11,7 @@ from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.turn.decide import CallMove, StartDelegates
 from perdure.turn.state import TurnState
+from perdure.values.shared_state import size_of
 
 _ESCAPED = 6
 """The most bytes of JSON for one byte of text, as in `\\u0000`."""
@@ -100,7 +101,8 @@ def media_room(
 def _given(state: TurnState, moves: Sequence[CallMove]) -> int:
     """Return the bytes of the inputs of these calls."""
     labels = len(to_json(state.request.labels)) if state.request else 0
-    return sum(limits.CALL_BYTES + labels + len(to_json(move.call.arguments)) for move in moves)
+    each = limits.CALL_BYTES + labels + size_of(state.shared)
+    return sum(each + len(to_json(move.call.arguments)) for move in moves)
 
 
 def _brought(state: TurnState, moves: Sequence[CallMove]) -> int:

@@ -175,8 +175,10 @@ def result_of(job: CallJob, output: ToolOutput) -> ToolOutput:
     """Return the result of a job, with what the worker knew of its effect when it began."""
     if job.begun is None:
         return output
-    of_effect = {"effect_key": job.begun.effect_key, "same_as": job.begun.same_as}
-    return output.model_copy(update=of_effect)
+    begun = {"effect_key": job.begun.effect_key, "same_as": job.begun.same_as}
+    if job.begun.content:  # a note; the handle is not in it
+        begun["content"] = output.content + job.begun.content
+    return output.model_copy(update=begun)
 
 
 def check(state: TurnState | None, finish: FinishCall, run: str) -> None:

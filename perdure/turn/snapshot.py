@@ -23,6 +23,7 @@ from perdure.values.effects import EffectRecord
 from perdure.values.losses import CallLoss
 from perdure.values.messages import Message
 from perdure.values.reports import LeftOut, Step, Tried, Usage
+from perdure.values.shared_state import SharedState
 
 VERSION = 1
 """The version of `Snapshot` and `CarriedPart`. A worker does not read a later one."""
@@ -128,6 +129,7 @@ class Snapshot(Wire):
             `limits.KNOWN_EFFECTS`.
         events: The events that no call has waited for yet.
         last_events: The last events by key that calls have got.
+        shared: The shared state.
     """
 
     steps: int
@@ -154,6 +156,7 @@ class Snapshot(Wire):
     unsettled: tuple[str, ...] = ()
     events: tuple[TurnEvent, ...] = ()
     last_events: tuple[LastEvent, ...] = ()
+    shared: SharedState = {}
 
 
 class CarriedPart(Wire):

@@ -32,6 +32,7 @@ from perdure.values.effects import EffectRecord
 from perdure.values.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from perdure.values.options import NO_OPTIONS, RequestOptions
 from perdure.values.reports import Step, Usage
+from perdure.values.shared_state import SharedState
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ class TurnState:
         children: The turns of delegates.
         effects: What is known of the effects of its own calls, the last
             `limits.KNOWN_EFFECTS`.
+        shared: Its shared state.
         waiting: The current wait; None without a wait.
         finishing: Whether the last answer is requested, because the budget is spent.
         cancel_reason: The reason of a requested cancellation; None without a request.
@@ -169,6 +171,7 @@ class TurnState:
     in_flight: Mapping[Key, str] = field(default_factory=dict)
     children: tuple[Child, ...] = ()
     effects: tuple[EffectRecord, ...] = ()
+    shared: SharedState = field(default_factory=dict)
     waiting: Waiting | None = None
     finishing: bool = False
     cancel_reason: str | None = None

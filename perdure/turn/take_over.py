@@ -165,6 +165,7 @@ def _restore(state: TurnState, carried: Carried) -> TurnState:
         inbox=snapshot.inbox,
         events=snapshot.events,
         last_events=snapshot.last_events,
+        shared=snapshot.shared,
         waiting=snapshot.waiting,
         finishing=snapshot.finishing,
     )

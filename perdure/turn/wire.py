@@ -33,6 +33,7 @@ from perdure.values.messages import Media, Message, UserMessage, UserParts, medi
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment, absolute, in_words
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage
+from perdure.values.shared_state import SharedState, check_shared_state
 from perdure.values.tasks import Context, Task, TurnInfo, opening
 from perdure.values.turn_options import StoredOptions
 
@@ -42,8 +43,8 @@ _DIGITS = 16
 64 bits suffice to detect transcripts that differ by mistake; forging one has no benefit.
 """
 _CONTENT = (
-    *("agent", "task", "context", "history", "allowed_tools", "model", "lineage"),
-    *("origin", "said", "session", "schedule", "handed_to", "undo", "instructions", "client_tools"),
+    *("agent", "task", "context", "history", "allowed_tools", "model", "lineage", "origin", "said"),
+    *("session", "schedule", "handed_to", "undo", "instructions", "client_tools", "shared_state"),
 )
 """The fields of a request that are part of its digest, in this order."""
 
@@ -103,6 +104,7 @@ class TurnRequest(StoredOptions, Wire):
     what is known of effects before the turn, and `effect_scopes` where calls with the same meaning
     are one effect, if that is more than the turn. With `undo`, the turn asks no model: it takes
     back the effect of a call of another turn. The client runs `client_tools`.
+    `shared_state` is what its tools begin with.
     """
 
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
@@ -123,6 +125,7 @@ class TurnRequest(StoredOptions, Wire):
     effect_scopes: EffectScopes = EffectScopes()
     undo: Undo | None = None
     client_tools: tuple[ClientTool, ...] = Field(default=(), exclude_if=not_)
+    shared_state: SharedState = Field(default={}, exclude_if=not_)
 
     @field_validator("task", mode="before")
     @classmethod
@@ -185,6 +188,7 @@ class TurnRequest(StoredOptions, Wire):
                 )
         check_options(self)
         check_client_tools(self.client_tools)
+        check_shared_state(self.shared_state)
 
     def check_moments(self, start: datetime) -> None:
         """Refuse a delay or a deadline that makes no sense for a turn that is started at `start`.
@@ -327,7 +331,7 @@ class ToolRun(Wire):
     calls of this one back. `sent_at` is the Unix time in seconds at which the workflow sent it; 0
     if it is read-only, or the turn follows rules before 6. `token` is that of a call whose result
     comes later; `handle` is that of its job, for a poll or a cancel. `answers` has what people have
-    answered to its server; None if it must ask nobody.
+    answered to its server; None if it must ask nobody. A tool with a context has `shared_state`.
     """
 
     owner: str
@@ -348,6 +352,7 @@ class ToolRun(Wire):
     token: str = Field(default="", exclude_if=not_, repr=False)
     handle: str = Field(default="", exclude_if=not_)
     answers: GivenAnswers | None = Field(default=None, exclude_if=lambda answers: answers is None)
+    shared_state: SharedState = Field(default={}, exclude_if=not_)
 
     def idempotency_key(self, turn_id: str, step: int, index: int, name: str) -> str:
         """Return the idempotency key of the call.
@@ -380,7 +385,7 @@ class ToolOutput(Wire):
     so since the record was made, and `content` is the result of the earlier call. `loss` says how
     an answer was lost that is unknown; None from a worker of an earlier release. With `handle`, it
     has started a job, whose result comes by the token with this `proof`; with `inquiry`, its server
-    asks people first.
+    asks people first. `shared_patch` is what it has changed of the shared state.
     """
 
     content: str
@@ -397,6 +402,7 @@ class ToolOutput(Wire):
     handle: str | None = Field(default=None, exclude_if=lambda handle: handle is None)
     proof: str = Field(default="", exclude_if=not_)
     inquiry: Inquiry | None = Field(default=None, exclude_if=not_)
+    shared_patch: SharedState = Field(default={}, exclude_if=not_)
 
 
 class ChildNews(Wire):

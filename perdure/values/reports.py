@@ -18,6 +18,7 @@ from perdure.values.budgets import Spending
 from perdure.values.effects import EffectRecord
 from perdure.values.losses import CallLoss
 from perdure.values.messages import AssistantMessage, Message, ToolResult, UserMessage
+from perdure.values.shared_state import SharedState
 
 
 class Outcome(StrEnum):
@@ -221,6 +222,7 @@ class AgentReport(Value, Generic[T]):
         forked_from: The point in another turn from which it went on; None for other turns.
         last_agent: The agent that had the turn at the end: the one that it was last handed over to,
             or else `agent`.
+        shared_state: The shared state of its tools at the end.
     """
 
     turn_id: str
@@ -245,6 +247,7 @@ class AgentReport(Value, Generic[T]):
     undoable: tuple[EffectRecord, ...] = ()
     forked_from: ForkedFrom | None = None
     last_agent: str = ""
+    shared_state: SharedState = Field(default={}, exclude_if=not_)
 
 
 def bounded(children: Sequence[ChildReport], most_bytes: int) -> tuple[ChildReport, ...]:

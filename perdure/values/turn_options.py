@@ -50,6 +50,7 @@ class TurnOptions(SharedOptions, total=False):
     delay: Moment | None
     deadline: Moment | None
     client_tools: Sequence[ClientTool]
+    shared_state: Mapping[str, JsonValue]
 
 
 class OptionMark(Enum):

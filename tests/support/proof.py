@@ -99,8 +99,8 @@ FEATURES = {
         ),
         names(
             "start_turn list_turns get_turn get_turn_messages get_result watch_turn cancel_turn"
-            " approve_call deny_call settle_call list_approvals add_budget steer_turn get_about"
-            " list_hooks list_webhooks send_webhook"
+            " approve_call deny_call settle_call list_approvals list_decisions add_budget"
+            " steer_turn get_about list_hooks list_webhooks send_webhook"
         ),
     ),
     "delegate": Feature(

@@ -119,6 +119,7 @@ PUBLIC = {
         "ChildStatus",
         "ClientCall",
         "Conversation",
+        "DecidedCall",
         "Effect",
         "Entry",
         "Event",

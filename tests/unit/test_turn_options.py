@@ -62,14 +62,15 @@ BUDGET = {"usd", "time", "tokens", "model_calls", "tool_calls"}
 SESSION_BUDGET = BUDGET - {"time"}
 
 URLS = {"on_done", "on_wait"}
-OF_PROGRAMS = {"options", "output_schema", "instructions", "client_tools"}
+OF_PROGRAMS = {"options", "output_schema", "instructions", "client_tools", "shared_state"}
+OF_CLIENTS = {"client_tools", "shared_state"}
 NOT_ON_COMMAND_LINE = {"context", "history", "allowed_tools", *OF_PROGRAMS}
 MISSING: dict[str, set[str]] = {
-    "HTTP: turns": {"client_tools"},
-    "HTTP: sessions": {"context", "history", "delay", "deadline", "client_tools"},
-    "HTTP: batches": {"history", "delay", "deadline", "client_tools"},
-    "HTTP: new schedules": {"history", "delay", "deadline", "client_tools"},
-    "HTTP: changed schedules": {"history", "delay", "deadline", "client_tools"},
+    "HTTP: turns": OF_CLIENTS,
+    "HTTP: sessions": {"context", "history", "delay", "deadline", *OF_CLIENTS},
+    "HTTP: batches": {"history", "delay", "deadline", *OF_CLIENTS},
+    "HTTP: new schedules": {"history", "delay", "deadline", *OF_CLIENTS},
+    "HTTP: changed schedules": {"history", "delay", "deadline", *OF_CLIENTS},
     "run": NOT_ON_COMMAND_LINE,
     "batch run": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
     "schedule create": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},

@@ -349,6 +349,7 @@ class Moves:
             sent_at=int(workflow.time()) if is_told else 0,
             token=self._token(move, agent) if tool.job is not None else "",
             answers=self._answers(move) if tool.may_ask else None,
+            shared_state=state.shared if tool.has_context else {},
         )
 
     def _answers(self, move: Act | Verify) -> GivenAnswers | None:

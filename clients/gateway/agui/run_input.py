@@ -20,6 +20,7 @@ from perdure.text import one_line
 from perdure.values.approvals import Settlement
 from perdure.values.client_tools import ClientTool
 from perdure.values.questions import Question
+from perdure.values.shared_state import SharedState
 
 _SCHEMA = "https://ag-ui.com/spec/1.0/schema.json"
 _ABANDONED = "nobody decided"
@@ -153,11 +154,15 @@ class CallDecision:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of the user. `block` is what the user interface says beside it."""
+    """A message of the user.
+
+    `block` is what the user interface says beside it, and `state` its state; None without one.
+    """
 
     id: str
     text: str
     block: str = ""
+    state: SharedState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +220,20 @@ def _last_message(run: RunAgentInput, ignored: list[str]) -> Message | None:
         ignored.append("images and files of the message: a thread takes text only")
     if not "".join(texts).strip():
         raise _invalid(f"messages/{index}/content", "the message has no text")
-    return Message(last.id, "".join(texts), block_of(run))
+    return Message(last.id, "".join(texts), block_of(run), _state(run.state))
+
+
+def _state(state: object) -> SharedState | None:
+    """Return the state of the user interface; None for an empty one.
+
+    Raises:
+        RefusedError: It is no JSON object.
+    """
+    if not state:
+        return None
+    if not isinstance(state, dict):
+        raise _invalid("state", "the state is a JSON object")
+    return state
 
 
 def _tools(run: RunAgentInput) -> tuple[ClientTool, ...]:

@@ -60,7 +60,7 @@ async def run_agent(call: Call, body: RunInput, query: FollowRun) -> EventStream
             ignored = await decide(call.client, thread, request.answers, call.caller.subject)
             run.given = await give(call, thread.turn, request.results)
             ignored += run.unknown_of(body.messages)
-            opening = run.opening((*request.ignored, *ignored))
+            opening = run.opening((*request.ignored, *ignored), has_state=bool(body.state))
             messages = _messages(run, items, thread.turn, _frames(opening, cursor))
             followed.pop_all()
             return EventStream(messages, held.pop_all())

@@ -129,6 +129,7 @@ async def _say(call: Call, session: Session, message: Message, tools: Sequence[C
         if_busy="reject",
         by=call.caller.subject,
         client_tools=tools,
+        shared_state=message.state,
     )
     return (await sent.turn()).id
 

@@ -25,6 +25,8 @@ from ag_ui.core import (
     RunFinishedInterruptOutcome,
     RunFinishedSuccessOutcome,
     RunStartedEvent,
+    StateDeltaEvent,
+    StateSnapshotEvent,
     StepFinishedEvent,
     StepStartedEvent,
     SubagentErrorEvent,
@@ -44,6 +46,7 @@ from ag_ui.core import (
 
 from perdure import errors
 from perdure.clients.gateway.agui import run_input, snapshots
+from perdure.clients.gateway.agui.state_patch import patch_of
 from perdure.clients.gateway.agui.subagent_text import SubagentTexts
 from perdure.clients.reading.events import CaughtUp, Event
 from perdure.clients.reading.live_text import TextBegins, TextVoid
@@ -61,6 +64,7 @@ from perdure.turn.waiting import CLIENT
 from perdure.values.approvals import PendingApproval
 from perdure.values.messages import OPEN_CALL, AssistantMessage
 from perdure.values.reports import Usage
+from perdure.values.shared_state import SharedState
 
 TurnItem = Event | str | TextBegins | TextVoid | TurnText | ToolProgress | CaughtUp
 Events = Iterator[BaseEvent]
@@ -124,6 +128,7 @@ class Translation:
     _below: SubagentTexts = field(default_factory=SubagentTexts)
     _usage: dict[tuple[str, str], Usage] = field(default_factory=lambda: defaultdict(Usage))
     _tokens_below: int = 0
+    _shown: SharedState = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
@@ -156,8 +161,11 @@ class Translation:
         of_tools = (message for message in messages if isinstance(message, ToolMessage))
         return call_id in self.given or any(each.tool_call_id == call_id for each in of_tools)
 
-    def opening(self, ignored: Sequence[str]) -> Events:
-        """Yield the beginning of the run: the messages so far, and what is in progress."""
+    def opening(self, ignored: Sequence[str], *, has_state: bool = False) -> Events:
+        """Yield the beginning of the run: the messages so far, and what is in progress.
+
+        `has_state` is whether the client has sent a state, which is not that of the turn any more.
+        """
         self._usage.clear()
         self._tokens_below = 0
         yield RunStartedEvent(
@@ -169,6 +177,8 @@ class Translation:
         if ignored:
             yield CustomEvent(name="perdure.ignored", value=list(ignored))
         yield self._snapshot()
+        if has_state or self._shown:
+            yield StateSnapshotEvent(snapshot=self._shown)
         if self._step is not None:
             yield StepStartedEvent(step_name=_name(self._step))
         for child in self.state.children:
@@ -189,6 +199,7 @@ class Translation:
                     yield from self._asked(item)
                 yield from self._of_children()
                 yield from self._results()
+                yield from self._state_changes()
             case TextBegins(step):
                 self._text = _OpenText(snapshots.answer_id(self.names.turn_id, step))
                 yield TextMessageStartEvent(message_id=self._text.id, role="assistant")
@@ -264,6 +275,13 @@ class Translation:
         results = {result.call_id: result for result in (*closed, *self.state.open_step.results)}
         for call_id in [call_id for call_id in self._unanswered if call_id in results]:
             yield self._result(call_id, results[call_id].content)
+
+    def _state_changes(self) -> Events:
+        """Yield what has changed of the shared state since."""
+        delta = list(patch_of(self._shown, self.state.shared))
+        self._shown = self.state.shared
+        if delta:
+            yield StateDeltaEvent.model_validate({"delta": delta})
 
     def _result(self, call_id: str, content: str) -> ToolCallResultEvent:
         self._unanswered.remove(call_id)

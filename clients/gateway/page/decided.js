@@ -1,12 +1,44 @@
-// What became of calls that waited in the inbox, as the events of their turns say.
+// What people have decided lately, and what became of calls that waited in the inbox since it was
+// opened, as the events of their turns say.
 
-import { followTurn } from "./api.js";
+import { followTurn, get } from "./api.js";
 import { h } from "./dom.js";
 import { ago } from "./format.js";
 import { turnLink } from "./parts.js";
 
 const MOST = 50;
-const all = [];
+let all = [];
+
+/** Read what was decided before the inbox was opened. */
+export async function lookBack(signal) {
+  try {
+    const { decisions } = await get("v1/decisions", { limit: MOST }, signal);
+    decisions.forEach(({ turn, call_id, tool, arguments: given, ...decided }) =>
+      note({
+        id: turn.id,
+        call: { call_id, tool, arguments: given },
+        verdict: verdictOf(decided),
+        by: decided.by ?? "",
+        reason: decided.reason,
+        at: decided.at,
+        tone: toneOf(decided),
+      }),
+    );
+  } catch {
+    // the list of what waits says what is wrong
+  }
+}
+
+/** Add to the list, which has each decision once, the last first. */
+function note(found) {
+  const others = all.filter(
+    ({ id, call, at }) =>
+      id !== found.id || call.call_id !== found.call.call_id || instant(at) !== instant(found.at),
+  );
+  all = [found, ...others].sort((one, other) => instant(other.at) - instant(one.at)).slice(0, MOST);
+}
+
+const instant = (at) => Date.parse(at);
 
 /** Note what was decided about a call that no longer waits, and by whom. */
 export async function lookUp({ id, call }, signal) {
@@ -30,16 +62,18 @@ export async function lookUp({ id, call }, signal) {
         if (event.kind === "turn_ended" && found.verdict === "gone")
           Object.assign(found, { verdict: `the turn ended: ${event.outcome}`, at: event.at });
         if (event.kind !== "decided" || event.call_id !== call.call_id) return;
-        const tone = event.approve || event.settlement === "done" ? "good" : "bad";
         const { by = "", message: reason = "", at } = event;
-        Object.assign(found, { verdict: verdictOf(event), by, reason, at, tone });
+        Object.assign(found, { verdict: verdictOf(event), by, reason, at, tone: toneOf(event) });
       },
     });
   } catch {
     return; // the next call that goes is looked up again
   }
-  all.unshift(found);
-  all.length = Math.min(all.length, MOST);
+  note(found);
+}
+
+function toneOf({ approve, settlement }) {
+  return approve || settlement === "done" ? "good" : "bad";
 }
 
 function verdictOf(event) {

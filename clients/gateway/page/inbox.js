@@ -1,10 +1,10 @@
 // The calls of all turns that wait for a person: the first to expire first, each with what was
-// asked and what the model said; and what was decided since the page was opened.
+// asked and what the model said; and what was decided lately, and by whom.
 
 import { get, path, post, repeat } from "./api.js";
 import { may } from "./caller.js";
 import { contextOf } from "./context.js";
-import { decidedList, lookUp } from "./decided.js";
+import { decidedList, lookBack, lookUp } from "./decided.js";
 import { decision, origin } from "./decide.js";
 import { announce, fill, h, reconcile } from "./dom.js";
 import { ask, problem } from "./dialogs.js";
@@ -44,7 +44,7 @@ class Inbox {
       this.decided,
     );
     repeat(EVERY, signal, () => this.refresh());
-    this.showDecided();
+    lookBack(signal).then(() => this.showDecided());
   }
 
   async refresh() {

@@ -22,6 +22,7 @@ import { TEXT, Trace } from "./trace.js";
 const SOON = 250;
 const SHARE = 4; // the status of a long turn takes time: at most a fourth of it
 const EVERY = 8_000;
+const A_WHILE = 2_000;
 const TICK = 1_000;
 const A_FRAME = 16; // rows that are opened before the next picture
 const OPENED = 6; // a small tree of delegates is shown open
@@ -43,6 +44,7 @@ class View {
     this.timer = null;
     this.took = 0;
     this.asked = null;
+    this.shown = new Promise((resolve) => (this.isShown = resolve));
     this.selected = null;
     this.overview = new Overview(id);
     this.finder = finder(
@@ -123,7 +125,13 @@ class View {
     repeat(EVERY, this.signal, async () => {
       if (this.status?.outcome == null) await this.refresh();
     });
-    this.watch();
+    this.watchOnceShown();
+  }
+
+  /** Follow the turn once its head is shown: its events keep the gateway and the page busy. */
+  async watchOnceShown() {
+    await Promise.race([this.shown, new Promise((resolve) => setTimeout(resolve, A_WHILE))]);
+    if (!this.signal.aborted) this.watch();
   }
 
   async watch() {
@@ -255,6 +263,7 @@ class View {
       this.status = status;
       this.took = performance.now() - began;
       this.show();
+      this.isShown();
       const [unsettled, effects] = await Promise.all([
         this.unsettledCalls(status),
         this.knownEffects(status),
@@ -264,6 +273,7 @@ class View {
       this.effects = effects;
       this.show();
     } catch (error) {
+      this.isShown();
       if (!this.signal.aborted && !(error.status === 0 && this.status))
         this.fail(error, this.parts.trouble);
     }

@@ -8,6 +8,7 @@ from perdure.base import Value
 from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.options import Labelled
+from perdure.clients.turns.decisions import DecidedCall
 from perdure.clients.turns.entries import TurnEntry
 from perdure.values.approvals import PendingApproval, Settlement
 
@@ -102,6 +103,24 @@ async def list_approvals(call: Call, query: Labelled) -> WaitingCalls:
         if len(waiting) == query.limit:
             break
     return WaitingCalls(approvals=tuple((waiting + jobs)[: query.limit]))
+
+
+class Decisions(Value):
+    """What people have decided about calls, the last first."""
+
+    decisions: tuple[DecidedCall, ...]
+
+
+@operation("GET", "/v1/decisions", may="read")
+async def list_decisions(call: Call, query: Labelled) -> Decisions:
+    """List what people have decided lately about calls, and who, the last first.
+
+    The turns that are not over are looked at, and the last that ended, 50 together.
+    """
+    found = await call.client.decisions(
+        query.agent, labels=query.labels, id_prefix=call.caller.prefix or None
+    )
+    return Decisions(decisions=found[: query.limit])
 
 
 @operation("POST", "/v1/turns/{id:path}/approve", may="decide")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
@@ -73,6 +74,7 @@ async def _messages(
         async for item in items:
             if isinstance(item, Event):
                 yield _written(item, include)
+                await asyncio.sleep(0)  # a long history would hold up all other requests
             elif query.live or isinstance(item, CaughtUp):
                 data = (
                     {"v": VERSION, "kind": "text", "text": item}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from decimal import Decimal
+from operator import not_
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -41,6 +42,7 @@ from perdure.values.effects import EffectRecord
 from perdure.values.messages import Message, UserParts
 from perdure.values.moments import AMoment
 from perdure.values.reports import AgentReport, ForkedFrom, Outcome, UnsettledCall, Usage
+from perdure.values.shared_state import SharedState
 from perdure.values.tasks import Task
 from perdure.values.webhooks import WebhookUrl
 
@@ -129,6 +131,7 @@ class TurnResult(Value):
         undoable: The effects of its calls and its delegates' calls that can be undone, the last
             first.
         forked_from: The point in another turn from which it went on.
+        shared_state: The shared state of its tools at the end; absent if that is empty.
     """
 
     id: str
@@ -147,6 +150,7 @@ class TurnResult(Value):
     unsettled: tuple[UnsettledCall, ...] = ()
     undoable: tuple[EffectRecord, ...] = ()
     forked_from: ForkedFrom | None = None
+    shared_state: SharedState = Field(default={}, exclude_if=not_)
 
 
 class MoreBudget(Body):
@@ -467,6 +471,7 @@ def _result(report: AgentReport[Any], error: ErrorInfo | None) -> TurnResult:
         cost=report.cost,
         duration=report.duration,
         unread=tuple(message.brief for message in report.unread),
+        shared_state=report.shared_state,
         unsettled=report.unsettled,
         undoable=report.undoable,
         forked_from=report.forked_from,

@@ -133,6 +133,7 @@ def sent(message_id: str, payload: RawValue) -> MessageSent:
         message.agent,
         content.parts,
         message.client_tools,
+        message.shared_state,
     )
 
 

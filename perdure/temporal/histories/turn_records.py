@@ -15,6 +15,7 @@ from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun
 from perdure.values.messages import Message, UserMessage, closed
+from perdure.values.shared_state import SharedState
 from perdure.values.tasks import opening
 
 
@@ -39,6 +40,7 @@ async def parts_of(
         unread=tuple(message.id for message in state.unread if message.id is not None),
         agent=summary.last_agent or summary.agent,
         effects=tuple(record.in_turn(turn_id) for record in effects.gathered(state)),
+        shared_state=_shared(state),
     )
     parts = carry.split(Carried(own_messages(state), 0), limits.PART_BYTES // 2)
     return tuple(
@@ -50,6 +52,12 @@ async def parts_of(
         )
         for part in parts
     )
+
+
+def _shared(state: TurnState) -> SharedState | None:
+    """Return the shared state of a turn; None if it had none at any time."""
+    began_with = state.request.shared_state if state.request else {}
+    return state.shared if state.shared or began_with else None
 
 
 async def _state(client: Client, turn_id: str, run_id: str, *, is_worker: bool) -> TurnState:

@@ -120,6 +120,7 @@ async def test_turn_is_a_trace_with_a_row_for_each_call_and_its_delegates_inside
 
     assert own.count("trace-1") == 1
     assert own.count("trace-1/events") == 1
+    assert own.index("trace-1") < own.index("trace-1/events")  # the head does not wait for them
     [look] = [text for text in texts if text.startswith("⚙look_up")]
     assert '{"text": "a word"}' in look
     assert "→ found a word" in look

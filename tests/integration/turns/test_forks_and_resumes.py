@@ -582,12 +582,14 @@ async def test_fork_command_says_what_would_happen_again(
     assert (told[0], told[1], "not read-only" in told[2]) == (0, "briefly\n", False)
     lines = [json.loads(line) for line in again[1].splitlines()]
     assert again[0] == 0
+    unknown = {"is_known": False, "can_undo": False}
     assert lines[0] == {
         "turn": turn.id,
         "kind": "effects",
         "step": 0,
         "effects": [
-            {"step": step, "tool": "send", "call_id": f"call_{step}_1"} for step in (1, 2, 3)
+            {"step": step, "tool": "send", "call_id": f"call_{step}_1", **unknown}
+            for step in (1, 2, 3)
         ],
     }
     assert lines[1]["kind"] == "turn_started"

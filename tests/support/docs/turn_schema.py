@@ -42,6 +42,7 @@ DESCRIPTIONS = {
     "allowed_tools": "the only tools that may be called; null for all, [] for none",
     "instructions": "instructions of the caller, after those of an agent that takes any",
     "client_tools": "tools that the caller runs, for an agent that takes any",
+    "shared_state": "what its tools find in ctx.shared_state",
     "output_schema": "the JSON schema of the answer; it overrides that of the agent",
     "model": (
         "the model, as provider:model or an alias of the worker; it overrides that of the agent"

@@ -112,6 +112,24 @@ def leave(ctx: ToolContext[None], what: str) -> str:
     sys.exit(3)
 
 
+@tool(idempotent=True)
+async def keep(ctx: ToolContext[None], what: str, first_s: float = 0) -> str:
+    """Writes into the shared state, and may run again. Its first attempt takes `first_s` s."""
+    ctx.change_shared_state({what: ctx.attempt})
+    note(ctx, what)
+    await asyncio.sleep(first_s if ctx.attempt == 1 else 0)
+    return f"{what}: {ctx.shared_state}"
+
+
+@tool
+async def keep_once(ctx: ToolContext[None], what: str, first_s: float = 0) -> str:
+    """Writes into the shared state, and may not run again. Takes `first_s` seconds."""
+    ctx.change_shared_state({what: ctx.attempt})
+    note(ctx, what)
+    await asyncio.sleep(first_s)
+    return what
+
+
 TOOLS: tuple[Tool, ...] = (fetch, charge, buy, post, die, die_once, leave)
 
 
@@ -131,6 +149,11 @@ def make(tools: Iterable[Tool] = TOOLS, **fields: Any) -> AgentWorker:
 def make_taking() -> AgentWorker:
     """The same worker; its agent takes tools of its clients."""
     return make(takes_tools=True)
+
+
+def make_keeping() -> AgentWorker:
+    """The same worker; the tools of its agent write into the shared state."""
+    return make((keep, keep_once))
 
 
 def make_waiting() -> AgentWorker:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError
+from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from perdure import errors, limits
 from perdure.delivery.webhook import WaitMessage, WebhookCall, WebhookWait
@@ -27,6 +27,8 @@ from perdure.values.approvals import PendingApproval
 
 _DIGITS = 12
 _OTHER_REFUSED = "end-told-after-refused-on-wait"
+_CANCEL_COUNTS = "cancelled-while-a-wait-is-told"
+"""The patch id of turns that are cancelled also while they tell of a wait."""
 
 
 class OnDone:
@@ -62,7 +64,8 @@ def _is_of_on_done(error: PerdureError | None) -> bool:
 async def tell_of_wait(state: TurnState, wait: WaitBegan) -> None:
     """Begin the delivery about a wait, if the turn was started with `on_wait`.
 
-    A failure to do so does not keep the turn from waiting; the worker logs it.
+    A failure to do so does not keep the turn from waiting; the worker logs it. A wait that is over
+    before its delivery has begun is not told.
     """
     request = state.request
     if request is None or request.on_wait is None:
@@ -119,7 +122,10 @@ async def _start(
             static_summary=one_line(f"webhook of {info.workflow_id}", 200),
         )
         delivery.add_done_callback(_ignored)  # it says itself how it has ended
-    except FailureError:
+    except FailureError as error:
+        # so the SDK reports a cancel of the turn itself
+        if is_cancelled_exception(error) and workflow.patched(_CANCEL_COUNTS):
+            raise asyncio.CancelledError from error
         workflow.logger.warning("the webhook of the turn was not started", exc_info=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from perdure.delivery.webhook import WaitMessage
 from perdure.temporal.names import WEBHOOK
@@ -10,7 +11,7 @@ from perdure.testing.simulation.delivery_promises import call_of, check_attempts
 from perdure.testing.simulation.observations import Simulated, effects_of, last_runs
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import BrokenError
-from perdure.turn.facts import WaitBegan
+from perdure.turn.facts import TaskBegan, WaitBegan, WaitEnded
 from perdure.turn.waiting import DELAY, PEOPLE, PROVIDER
 
 PROMISE = "waits are told once"
@@ -22,8 +23,8 @@ def waits_are_told_once(simulated: Simulated) -> None:
     """A turn that was started with `on_wait` tells each wait once, in their order, and no other.
 
     They are the waits for a person, for budget and for a provider, also of its delegates. The
-    message says what is waited for, and each attempt has the same id. A wait that a cancel ends as
-    it begins may not be told.
+    message says what is waited for, and each attempt has the same id. A wait that a cancel, a
+    deadline or a message ends as it begins may not be told.
     """
     runs = simulated.server.runs
     told = [
@@ -44,25 +45,34 @@ def waits_are_told_once(simulated: Simulated) -> None:
         _check_order(turn, [call_of(run).message for run in mine], list(_waits(events, turn)))
 
 
-def _waits(runs: dict[SimulatedRun, int], turn: SimulatedRun) -> Iterator[WaitBegan]:
-    """Yield the waits of a turn, in all of its runs; a run that was reset has them up to there."""
+def _waits(runs: dict[SimulatedRun, int], turn: SimulatedRun) -> Iterator[tuple[WaitBegan, bool]]:
+    """Yield the waits of a turn, in all of its runs, and whether each outlived its first task.
+
+    A run that was reset has them up to there.
+    """
     for run in runs:
         if run.begun.run_id == turn.begun.run_id or not run.is_replaced:
-            yield from (
-                fact for fact in run.facts if isinstance(fact, WaitBegan) and fact.kind in _TOLD
-            )
+            kept = [one for one in run.facts if isinstance(one, WaitBegan | WaitEnded | TaskBegan)]
+            for fact, after in zip_longest(kept, kept[1:]):
+                if isinstance(fact, WaitBegan) and fact.kind in _TOLD:
+                    yield fact, not isinstance(after, WaitEnded)
 
 
 def _check_order(
-    turn: SimulatedRun, told: Sequence[WaitMessage | None], waits: Sequence[WaitBegan]
+    turn: SimulatedRun,
+    told: Sequence[WaitMessage | None],
+    waits: Sequence[tuple[WaitBegan, bool]],
 ) -> None:
     """Check that the messages of a turn are those of its waits."""
     url = turn.read.request.on_wait if turn.read.request else None
     kinds = [message.data.kind for message in told if message is not None]
-    expected = [wait.kind for wait in waits] if url is not None else []
     if DELAY in kinds:
         raise BrokenError(PROMISE, "it tells that it has not begun yet", turn)
-    ends_early = turn.is_cancelled or bool(turn.parent) or turn.read.cancel_reason is not None
-    may_lack_last = ends_early and kinds == expected[:-1]
-    if kinds != expected and not may_lack_last:
-        raise BrokenError(PROMISE, f"it has told of {kinds}, and has waited for {expected}", turn)
+    left = list(kinds)
+    for wait, has_lasted in waits if url is not None else ():
+        if left and left[0] == wait.kind:
+            left.pop(0)
+        elif has_lasted:
+            raise BrokenError(PROMISE, f"it has told of {kinds}, and not of {wait.kind}", turn)
+    if left:
+        raise BrokenError(PROMISE, f"it has told of {kinds}, and {left} are no waits", turn)

@@ -11,17 +11,18 @@ from typing import Any, cast
 
 import pytest
 from a2a.types import Message, Part, TaskState
-from a2a.utils.errors import InvalidParamsError
+from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from perdure import errors
 from perdure.clients import AgentClient
 from perdure.clients.gateway import A2AAgent, Auth, a2a_agents_from, app
 from perdure.clients.gateway.a2a.cards import card
-from perdure.clients.gateway.a2a.messages import answer_of, text_of
+from perdure.clients.gateway.a2a.messages import answer_of, content_of
 from perdure.clients.gateway.a2a.tasks import TaskIds, data_part, status_of
 from perdure.clients.turns.status import TurnStatus, Wait
 from perdure.errors import Severity
+from perdure.values.messages import Media, Text
 from perdure.values.reports import Outcome
 from perdure.values.states import State
 
@@ -194,9 +195,46 @@ def test_data_keeps_whole_numbers_and_any_depth() -> None:
     shallow = {"n": 40, "x": 0.5, "many": [2**53, None, True]}
     message = Message(parts=[Part(text="See:"), data_part(shallow)])
 
-    assert text_of(message) == 'See:\n\n{"many":[9007199254740992,null,true],"n":40,"x":0.5}'
+    assert content_of(message) == 'See:\n\n{"many":[9007199254740992,null,true],"n":40,"x":0.5}'
     assert MessageToDict(data_part({"x": float("nan")}))["data"] == {"x": None}
     assert data_part(deep).text == "[" * 150 + "1" + "]" * 150
+
+
+FILES: dict[str, tuple[Part, type[A2AError]]] = {
+    "of no type": (Part(raw=b"x"), ContentTypeNotSupportedError),
+    "of no known type": (Part(url="https://x.example.com/a"), ContentTypeNotSupportedError),
+    "on a disk": (Part(url="file:///etc/passwd", media_type="text/plain"), InvalidParamsError),
+    "empty": (Part(), ContentTypeNotSupportedError),
+}
+
+
+@pytest.mark.accepts("H247")
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_cannot_be_read_are_refused(name: str) -> None:
+    """With the error of the protocol."""
+    part, error = FILES[name]
+
+    with pytest.raises(error):
+        content_of(Message(parts=[Part(text="Look."), part]))
+
+
+@pytest.mark.accepts("H247")
+def test_files_have_the_type_that_is_said_or_seen() -> None:
+    """By the part, the name of the file, or its address; text beside them stays in its place."""
+    parts = [
+        Part(raw=b"png", media_type="image/png"),
+        Part(text=" "),
+        Part(raw=b"pdf", filename="bill.pdf"),
+        Part(url="https://x.example.com/a.jpg?size=2"),
+        Part(text="What is it?"),
+    ]
+
+    assert content_of(Message(parts=parts)) == [
+        Media(media_type="image/png", data="cG5n"),
+        Media(media_type="application/pdf", data="cGRm"),
+        Media(media_type="image/jpeg", url="https://x.example.com/a.jpg?size=2"),
+        Text(text="What is it?"),
+    ]
 
 
 @pytest.mark.accepts("H52")

@@ -18,6 +18,8 @@ from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
 from perdure.clients.gateway.a2a.agents import A2AAgent
 
 _MODES = ("text/plain", "application/json")
+_FILES = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
+"""What most models read; other types are taken too."""
 _BEARER = "bearer"
 DELEGATES = "urn:perdure:a2a:delegate-text:1"
 """The extension with which a stream has the text of the turns below a task."""
@@ -45,7 +47,7 @@ def card(agent: A2AAgent, url: str) -> AgentCard:
             push_notifications=True,
             extensions=[AgentExtension(uri=DELEGATES, description=_OF_DELEGATES)],
         ),
-        default_input_modes=_MODES,
+        default_input_modes=(*_MODES, *_FILES),
         default_output_modes=_MODES,
         skills=[
             AgentSkill(

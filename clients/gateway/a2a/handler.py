@@ -47,7 +47,7 @@ from perdure.clients.gateway.a2a import pushes
 from perdure.clients.gateway.a2a.cards import DELEGATES
 from perdure.clients.gateway.a2a.found import FoundTask, TaskScope, Update
 from perdure.clients.gateway.a2a.listing import list_tasks
-from perdure.clients.gateway.a2a.messages import Answer, answer_of, text_of
+from perdure.clients.gateway.a2a.messages import Answer, answer_of, content_of
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.operations import Call
@@ -239,7 +239,7 @@ class A2ATasks(RequestHandler):
 
     async def _begin(self, call: Call, message: Message, *, live: bool) -> FoundTask:
         call.caller.require("start")
-        text, scope = text_of(message), self._scope(call)
+        content, scope = content_of(message), self._scope(call)
         context = message.context_id or self._new_context(call.caller, message.message_id)
         if "/" in context:
             raise InvalidParamsError("the id of a context has no slash")
@@ -252,7 +252,7 @@ class A2ATasks(RequestHandler):
             fairness=call.caller.tenant,
             live=live,
         )
-        sent = await session.say(text, id=message.message_id, by=call.caller.subject)
+        sent = await session.say(content, id=message.message_id, by=call.caller.subject)
         ids = scope.ids(sent.turn_id)
         assert ids is not None
         turn = call.client.turn(sent.turn_id)
@@ -394,11 +394,11 @@ async def _steer(call: Call, found_task: FoundTask, turn: Turn[Any], message: Me
         UnsupportedOperationError: The turn is over, and has not read the message before.
     """
     call.caller.require("control")
-    text, status = text_of(message), await turn.status()
+    content, status = content_of(message), await turn.status()
     if any(wait.call is not None for wait in status.waits):
         return
     if status.outcome is None:
-        await turn.steer(text, id=message.message_id, by=call.caller.subject)
+        await turn.steer(content, id=message.message_id, by=call.caller.subject)
     elif not await found_task.was_said(message.message_id):
         raise UnsupportedOperationError(
             "the task is over; a message to its context, without a task, begins another one"

@@ -1,8 +1,10 @@
-"""The messages of a client: text for an agent, or a decision about a call."""
+"""The messages of a client: text and files for an agent, or a decision about a call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import mimetypes
+from collections.abc import Sequence
 
 from a2a.types import Message, Part
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
@@ -13,6 +15,7 @@ from pydantic_core import from_json, to_json
 from perdure.clients.gateway.inputs import Body
 from perdure.temporal.payloads import explain
 from perdure.values.approvals import Decision, Settlement
+from perdure.values.messages import Media, Text
 
 _APPROVE = "approve"
 _SETTLE = frozenset({"settlement", "callId"})
@@ -68,14 +71,17 @@ class Answer(Body):
         return (decision.call_id, decided, decision.answer) == (self.call_id, wanted, None)
 
 
-def text_of(message: Message) -> str:
-    """Return the text of a message; data parts as JSON.
+def content_of(message: Message) -> str | Sequence[Text | Media]:
+    """Return what a message says: its text, with data parts as JSON, or parts if it has files.
 
     Raises:
-        InvalidParamsError: It has none.
-        ContentTypeNotSupportedError: It has a file.
+        InvalidParamsError: It has neither text nor files, or a file has no usable address.
+        ContentTypeNotSupportedError: It has a file of an unknown type, or another kind of part.
     """
-    text = "\n\n".join(_texts(message))
+    parts = [_part(part) for part in message.parts]
+    if any(isinstance(part, Media) for part in parts):
+        return [part for part in parts if isinstance(part, Media) or part.text.strip()]
+    text = "\n\n".join(part.text for part in parts if isinstance(part, Text))
     if not text.strip():
         raise InvalidParamsError("the message has no text")
     return text
@@ -98,15 +104,31 @@ def answer_of(message: Message) -> Answer | None:
         raise InvalidParamsError(f"the decision is not valid: {explain(error)}") from None
 
 
-def _texts(message: Message) -> Iterator[str]:
-    for part in message.parts:
-        match part.WhichOneof("content"):
-            case "text":
-                yield part.text
-            case "data":
-                yield to_json(_data(part)).decode()
-            case _:
-                raise ContentTypeNotSupportedError("a message to an agent has text and data parts")
+def _part(part: Part) -> Text | Media:
+    match part.WhichOneof("content"):
+        case "text":
+            return Text(text=part.text)
+        case "data":
+            return Text(text=to_json(_data(part)).decode())
+        case "raw":
+            return Media(media_type=_type_of(part), data=base64.b64encode(part.raw).decode())
+        case "url" if part.url.startswith(("https://", "http://")):
+            return Media(media_type=_type_of(part), url=part.url)
+        case "url":
+            raise InvalidParamsError("the url of a part begins with https:")
+        case _:
+            raise ContentTypeNotSupportedError(
+                "a message to an agent has parts with text, data, raw or url"
+            )
+
+
+def _type_of(part: Part) -> str:
+    """Return the MIME type of a file: as its part says, else by its name or its address."""
+    name = part.filename or part.url.partition("?")[0]
+    media_type = part.media_type or mimetypes.guess_type(name)[0]
+    if media_type is None:
+        raise ContentTypeNotSupportedError("name the type of the file in mediaType")
+    return media_type
 
 
 def _data(part: Part) -> object:

@@ -14,6 +14,7 @@ from a2a.types import (
     CancelTaskRequest,
     ListTasksRequest,
     Message,
+    Part,
     Role,
     SendMessageRequest,
     StreamResponse,
@@ -45,6 +46,7 @@ from perdure.testing import (
     says,
 )
 from perdure.values.answers import ModelAnswer
+from perdure.values.messages import Media, Text, UserMessage
 
 from ...conftest import Runtime
 from ...support.delegating import delegate
@@ -305,6 +307,36 @@ async def test_task_is_queued_steered_listed_and_cancelled(runtime: Runtime) -> 
     assert (lists[2].total_size, rest.next_page_token) == (2, "")
 
 
+@pytest.mark.accepts("H247")
+async def test_files_of_a_message_reach_the_model(runtime: Runtime) -> None:
+    """Also those of a message to a task that works; the history of the task names them."""
+    model = Held(says("A cat."), says("And a dog."))
+    parts = [Part(text="What is it?"), Part(raw=b"cat", media_type="image/png")]
+    more = [Part(raw=b"dog", filename="dog.jpg")]
+    async with (
+        runtime(DESK, model=model) as client,
+        served(client, a2a_agents=PUBLISHED) as http,
+    ):
+        agent = await agent_of(http)
+        begins = Message(message_id="a2a7-m1", role=Role.ROLE_USER, parts=parts)
+        task = await send(agent, begins, at_once=True)
+        await model.begun.wait()
+        adds = Message(message_id="a2a7-m2", role=Role.ROLE_USER, parts=more, task_id=task.id)
+        await send(agent, adds, at_once=True)
+        model.go_on.set()
+        done = await send(agent, begins)
+
+    [first, second] = [
+        [message.parts for message in request.messages if isinstance(message, UserMessage)]
+        for request in model.requests
+    ]
+    cat = Media(media_type="image/png", data="Y2F0")
+    assert first == [(Text(text="What is it?"), cat)]
+    assert second[1:] == [(Media(media_type="image/jpeg", data="ZG9n"),)]
+    assert done.status.state == _COMPLETED
+    assert "image/png" in done.history[0].parts[0].text
+
+
 @pytest.mark.accepts("H54")
 async def test_working_task_is_steered_and_has_typed_output(runtime: Runtime) -> None:
     """A message to a task that works is read by it, once; an output with a type is data."""
@@ -401,7 +433,7 @@ OLD = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "bad/1"}
 BAD_MESSAGES: dict[str, tuple[dict[str, Any], type[A2AError]]] = {
     "no parts": ({"parts": []}, InvalidParamsError),
     "an empty text": ({"parts": [{"text": " "}]}, InvalidParamsError),
-    "a file": ({"parts": [{"url": "https://x"}]}, ContentTypeNotSupportedError),
+    "a file of no type": ({"parts": [{"url": "https://x"}]}, ContentTypeNotSupportedError),
     "no id": ({"messageId": ""}, InvalidParamsError),
     "an id of two lines": ({"messageId": "a\nb"}, InvalidParamsError),
     "a long id": ({"messageId": "a" * 101}, InvalidParamsError),

@@ -46,10 +46,13 @@ from perdure.clients.gateway.responses.requests import (
 from perdure.clients.gateway.responses.values import (
     ConversationRef,
     CountedTokens,
+    DeletedResponse,
     ResponseObject,
 )
+from perdure.clients.reading.recorded import runs_of, state_of
 from perdure.clients.sessions.handle import Session
 from perdure.clients.sessions.sent import Sent
+from perdure.clients.turns.deleting import delete
 from perdure.clients.turns.handle import Turn
 from perdure.text import size
 from perdure.turn.state import TurnState
@@ -151,6 +154,32 @@ async def cancel_response(call: Call) -> ResponseObject:
         await turn.cancel(by=call.caller.subject)
         composer = Composer(turn.id, await turn.first_run(), part=part)
         return await response_of(turn, composer, limits.HTTP_WAIT, only_end=True)
+
+
+@operation("DELETE", f"{PATH}/{{id:path}}", may="control", refuse=refusal)
+async def delete_response(call: Call) -> DeletedResponse:
+    """Delete a response that is over: what Temporal has of its turn.
+
+    One of a conversation stays, because its items are those of its responses, and so does one of
+    several responses of a turn.
+    """
+    turn_id, part = part_of(call.id)
+    client = call.client.temporal
+    runs = await runs_of(client, turn_id)
+    state = await state_of(client, turn_id, runs[-1])
+    if state.ended is None:
+        raise _stays("it is not over; cancel it first, or wait for its end")
+    if state.request is not None and state.request.session is not None:
+        raise _stays("it belongs to a conversation, whose items are those of its responses")
+    if part > 1:
+        raise _stays("it is one of several responses of a turn; delete the first of them")
+    with call.stay_open():
+        await delete(client, turn_id, runs)
+    return DeletedResponse(id=call.id)
+
+
+def _stays(why: str) -> RefusedError:
+    return RefusedError(409, "RESPONSE_STAYS", f"the response is not deleted: {why}")
 
 
 async def _turn(call: Call, body: CreateResponse) -> Turn[Any] | ResponseObject:

@@ -230,6 +230,14 @@ class ResponseObject(Value):
     prompt_cache_key: None = None
 
 
+class DeletedResponse(Value):
+    """A response that is not there any more."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: Literal[True] = True
+
+
 class CountedTokens(Value):
     """The tokens of an input, estimated by its bytes."""
 

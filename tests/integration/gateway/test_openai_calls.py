@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from perdure import Agent, tool
 from perdure.activities.provider import ModelRequest
 from perdure.testing import FunctionModel, call, calls, says
+from perdure.testing.runtime import Runtime as LocalRuntime
 from perdure.testing.scripted import Reply
 from perdure.values.messages import UserMessage
 
@@ -31,6 +32,13 @@ def look_up(order: int) -> str:
     return f"order {order} was sent"
 
 
+@tool(requires_approval=True)
+def pay(euros: int) -> str:
+    """Pay."""
+    return f"paid {euros}"
+
+
+CLERK = Agent(name="clerk", model="main", tools=[pay])
 OPEN = Agent(name="open", model="main", instructions="Be kind.", takes_instructions=True)
 DESK = Agent(name="desk", model="main", tools=[look_up])
 
@@ -300,3 +308,68 @@ async def test_requests_of_the_public_test_have_valid_answers(runtime: Runtime) 
             assert (response["status"], len(response["output"])) == ("completed", 1)
             assert events[-1]["type"] == "response.completed"
             assert events[-1]["response"]["status"] == "completed"
+
+
+def pays(request: ModelRequest) -> Reply:
+    """Pay if that is asked for, and answer."""
+    last = request.messages[-1]
+    is_asked = isinstance(last, UserMessage) and last.text == "Pay."
+    return calls(call("pay", euros=4)) if is_asked else says("Done.")
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H248")
+async def test_response_that_is_over_is_deleted(perdure_runtime: LocalRuntime) -> None:
+    """What was continued from it goes on. The fixture `runtime` would look for its history."""
+    async with (
+        perdure_runtime(DESK, model=FunctionModel(pays)) as client,
+        served(client, by_name) as http,
+        openai_of(http) as ai,
+    ):
+        first = await ai.responses.create(model="desk", input="Hi")
+        second = await ai.responses.create(
+            model="desk", input="And?", previous_response_id=first.id
+        )
+        deleted = await ai.responses.with_raw_response.delete(first.id)
+        gone = [
+            await failing(ai.responses.retrieve(first.id)),
+            await failing(ai.responses.delete(first.id)),
+        ]
+        kept = await ai.responses.retrieve(second.id)
+        third = await ai.responses.create(
+            model="desk", input="Now?", previous_response_id=second.id
+        )
+
+    assert json.loads(deleted.text) == {"id": first.id, "object": "response", "deleted": True}
+    assert [one.status_code for one in gone] == [404, 404]
+    assert kept.output_text == second.output_text
+    assert third.status == "completed"
+
+
+@pytest.mark.accepts("H248")
+async def test_response_that_is_needed_is_not_deleted(runtime: Runtime) -> None:
+    """One that waits, one of a conversation, and one of which the caller may not dispose."""
+    async with (
+        runtime([DESK, CLERK], model=FunctionModel(pays)) as client,
+        served(client, by_name) as http,
+        openai_of(http) as ai,
+        openai_of(http, "otto") as other,
+        openai_of(http, "nora") as may_not,
+    ):
+        talk = await ai.conversations.create()
+        said = await ai.responses.create(model="desk", input="Hi", conversation=talk.id)
+        waits = await ai.responses.create(model="clerk", input="Pay.", background=True)
+        stay = [
+            await failing(ai.responses.delete(waits.id)),
+            await failing(ai.responses.delete(said.id)),
+            await failing(other.responses.delete(said.id)),
+            await failing(may_not.responses.delete(said.id)),
+        ]
+        kept = await ai.responses.retrieve(said.id)
+        await ai.responses.cancel(waits.id)
+
+    assert [one.status_code for one in stay] == [409, 409, 404, 403]
+    assert {one.code for one in stay[:2]} == {"RESPONSE_STAYS"}
+    assert "cancel it first" in str(stay[0])
+    assert "a conversation" in str(stay[1])
+    assert kept.output_text == "Done."

@@ -15,13 +15,11 @@ from temporalio.api.enums.v1 import (
     WorkflowExecutionStatus,
 )
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import (
-    DescribeTaskQueueRequest,
-    DescribeWorkflowExecutionResponse,
-)
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.service import RPCError
+
+from perdure.clients.reading import task_queues
 
 logger = logging.getLogger("perdure")
 
@@ -44,16 +42,13 @@ async def warn_when_unclaimed(
         return
     await asyncio.sleep(_UNCLAIMED_S)
     name, kind = waiting
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace, task_queue=TaskQueue(name=name), task_queue_type=kind
-    )
     try:
         is_left = _is_left(await describe(), kind)
-        answer = await client.workflow_service.describe_task_queue(request, timeout=_TIMEOUT)
+        answer = await task_queues.described(client, name, kind, timeout=_TIMEOUT)
     except RPCError:
         return
     if is_left:
-        polls = [poller.last_access_time.ToDatetime(tzinfo=UTC) for poller in answer.pollers]
+        polls = [task_queues.polled_at(poller) for poller in answer.pollers]
         logger.warning(
             "nothing has happened in turn %s for %d s: the task queue %r has work and %s",
             turn_id,

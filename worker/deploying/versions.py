@@ -19,9 +19,7 @@ from temporalio.api.deployment.v1 import (
     WorkerDeploymentVersion,
 )
 from temporalio.api.enums.v1 import TaskQueueType, WorkerDeploymentVersionStatus
-from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
-    DescribeTaskQueueRequest,
     DescribeWorkerDeploymentRequest,
     DescribeWorkerDeploymentVersionRequest,
     ListWorkerDeploymentsRequest,
@@ -30,6 +28,7 @@ from temporalio.client import Client
 
 from perdure import errors
 from perdure.base import Value
+from perdure.clients.reading import task_queues
 from perdure.temporal.access import Resource
 from perdure.text import word
 from perdure.worker.deployment import DEPLOYMENT, check_build_id, check_name
@@ -50,8 +49,6 @@ _STATES: Mapping[int, State] = {
     WorkerDeploymentVersionStatus.WORKER_DEPLOYMENT_VERSION_STATUS_DRAINING: "draining",
     WorkerDeploymentVersionStatus.WORKER_DEPLOYMENT_VERSION_STATUS_DRAINED: "drained",
 }
-_POLLS_WITHIN_S = 70.0
-"""A poll lasts a minute at most, so a worker that has not polled for longer is gone."""
 NO_VERSION = "without a version"
 """What people read in the place of an empty build id."""
 
@@ -234,20 +231,13 @@ class Deployment:
 
     async def pollers(self, build_id: str, queue: VersionQueue) -> frozenset[str]:
         """Return the identities of the workers of a version that poll a task queue."""
-        request = DescribeTaskQueueRequest(
-            namespace=self.client.namespace,
-            task_queue=TaskQueue(name=queue.name),
-            task_queue_type=queue.type,
-        )
-        service = self.client.workflow_service
-        answer = await RESOURCE.asked(self.name, service.describe_task_queue(request, retry=True))
-        now = datetime.now(UTC)
+        asking = task_queues.described(self.client, queue.name, queue.type, retry=True)
+        answer = await RESOURCE.asked(self.name, asking)
         return frozenset(
             poller.identity
-            for poller in answer.pollers
+            for poller in task_queues.present(answer, datetime.now(UTC))
             if poller.deployment_options.build_id == build_id
             and poller.deployment_options.deployment_name == self.name
-            and (now - poller.last_access_time.ToDatetime(UTC)).total_seconds() < _POLLS_WITHIN_S
         )
 
 

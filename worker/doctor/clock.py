@@ -12,13 +12,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from perdure.clients.reading import task_queues
 from perdure.values.moments import period_in_words
-from perdure.worker.doctor.queues import described
 from perdure.worker.setup_checks import Finding
 
 Clock = Callable[[], datetime]
@@ -28,6 +29,7 @@ _TOLERANCE = timedelta(seconds=5)
 _POLLED_FOR = timedelta(seconds=10)
 _TRIES = 200
 _PAUSE_S = 0.01
+_WORKFLOWS = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 
 
 def machine_clock() -> datetime:
@@ -49,9 +51,9 @@ async def server_time(client: Client) -> datetime | None:
     polling = asyncio.create_task(service.poll_workflow_task_queue(request, timeout=_POLLED_FOR))
     try:
         for _ in range(_TRIES):
-            pollers = (await described(client, queue, "workflow")).pollers
+            pollers = (await task_queues.described(client, queue, _WORKFLOWS, retry=True)).pollers
             if pollers:
-                return pollers[0].last_access_time.ToDatetime(tzinfo=UTC)
+                return task_queues.polled_at(pollers[0])
             await asyncio.sleep(_PAUSE_S)
     finally:
         polling.cancel()

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import (
-    DescribeTaskQueueRequest,
-    DescribeTaskQueueResponse,
-)
 from temporalio.client import Client
 
+from perdure.clients.reading import task_queues
 from perdure.text import counted
 from perdure.values.moments import period_in_words
 from perdure.worker.setup_checks import Finding
@@ -23,8 +19,6 @@ from perdure.worker.setup_checks import Finding
 Tasks = Literal["workflow", "activity"]
 """The two kinds of tasks of a queue. A worker of a provider's queue polls only one of them."""
 
-_POLLED_WITHIN = timedelta(seconds=70)
-"""A poll takes up to a minute, and the server lists pollers that left for five."""
 _TYPES = {
     "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
@@ -50,22 +44,6 @@ class Queue:
     age: timedelta
 
 
-async def described(client: Client, queue: str, tasks: Tasks) -> DescribeTaskQueueResponse:
-    """Ask the server about one kind of tasks in a queue.
-
-    Raises:
-        RPCError: The server does not answer.
-    """
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=queue),
-        task_queue_type=_TYPES[tasks],
-        report_pollers=True,
-        report_stats=True,
-    )
-    return await client.workflow_service.describe_task_queue(request, retry=True)
-
-
 async def read(client: Client, names: Iterable[str], now: datetime) -> list[Queue]:
     """Return both kinds of tasks of each of these queues.
 
@@ -79,12 +57,8 @@ async def read(client: Client, names: Iterable[str], now: datetime) -> list[Queu
     """
 
     async def one(name: str, tasks: Tasks) -> Queue:
-        told = await described(client, name, tasks)
-        pollers = {
-            poller.identity
-            for poller in told.pollers
-            if now - poller.last_access_time.ToDatetime(tzinfo=UTC) < _POLLED_WITHIN
-        }
+        told = await task_queues.described(client, name, _TYPES[tasks], retry=True)
+        pollers = {poller.identity for poller in task_queues.present(told, now)}
         age = told.stats.approximate_backlog_age.ToTimedelta()
         backlog = told.stats.approximate_backlog_count
         return Queue(name, tasks, tuple(sorted(pollers)), backlog, age)

@@ -16,13 +16,18 @@ SERVES_S = 60.0
 
 
 async def serve(
-    processes: contextlib.AsyncExitStack, story: Story, address: str, folder: Path, port: str = "0"
+    processes: contextlib.AsyncExitStack,
+    story: Story,
+    address: str,
+    folder: Path,
+    port: str = "0",
+    *options: str,
 ) -> Started:
-    """Start a gateway."""
+    """Start a gateway, with more options of the command."""
     here = CommandLine(folder)
     here.environment["PERDURE_TOKEN"] = TOKEN
     queue = ("--task-queue", story.client.task_queue)
-    command = ("serve", "--address", address, "--port", port, *queue)
+    command = ("serve", "--address", address, "--port", port, *queue, *options)
     return processes.enter_context(here.started(*command))
 
 

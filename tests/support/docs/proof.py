@@ -107,8 +107,9 @@ Each of these faults was in a feature that had tests, and broke a promise that h
 PLANTED_HEAD = """
 ## Planted faults
 
-All COUNT are found. Each is one replacement in a copy of the product, and one of the promises
-breaks within so many seeds from 0 on. They were searched on 2026-11-27.
+Each of the COUNT is one replacement in a copy of the product, and one of the promises broke within
+so many seeds from 0 on when it was planted. What is simulated later changes what a seed is: of the
+first 51, 45 were found in their seeds on the code of 2026-11-27, and six need other seeds.
 `test_simulation_planted.py`, one of the slow tests, searches them again.
 
 | fault | promise | within |

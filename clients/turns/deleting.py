@@ -19,6 +19,16 @@ _WITHIN = timedelta(seconds=90)
 _PAUSE_S = 0.5
 
 
+async def has_parent(client: Client, turn_id: str) -> bool:
+    """Return whether another workflow has started a turn, such as a batch or a turn that delegates.
+
+    Raises:
+        PerdureError: Temporal does not have the turn, or does not answer.
+    """
+    described = await access.TURN.asked(turn_id, describe(client, turn_id, retry=True))
+    return described.workflow_execution_info.HasField("parent_execution")
+
+
 async def delete(client: Client, turn_id: str, runs: Sequence[str]) -> None:
     """Delete the runs of a turn that is over, and return once Temporal no longer has them.
 

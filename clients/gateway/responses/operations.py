@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from datetime import timedelta
 from typing import Any, Final
@@ -52,12 +53,14 @@ from perdure.clients.gateway.responses.values import (
 from perdure.clients.reading.recorded import runs_of, state_of
 from perdure.clients.sessions.handle import Session
 from perdure.clients.sessions.sent import Sent
-from perdure.clients.turns.deleting import delete
+from perdure.clients.turns.deleting import delete, has_parent
 from perdure.clients.turns.handle import Turn
-from perdure.text import size
+from perdure.text import size, word
 from perdure.turn.state import TurnState
 from perdure.turn.token_estimate import BYTES_A_TOKEN, tokens
 from perdure.values.budgets import Budget
+
+logger = logging.getLogger("perdure")
 
 PATH: Final = "/responses"
 _AT_ONCE = timedelta()
@@ -160,21 +163,25 @@ async def cancel_response(call: Call) -> ResponseObject:
 async def delete_response(call: Call) -> DeletedResponse:
     """Delete a response that is over: what Temporal has of its turn.
 
-    One of a conversation stays, because its items are those of its responses, and so does one of
-    several responses of a turn.
+    One that others read stays: of a conversation, whose items are those of its responses, of a
+    batch or another turn, or of a schedule. So does one of several responses of a turn.
     """
     turn_id, part = part_of(call.id)
     client = call.client.temporal
     runs = await runs_of(client, turn_id)
     state = await state_of(client, turn_id, runs[-1])
-    if state.ended is None:
+    request = state.request
+    if state.ended is None or request is None:
         raise _stays("it is not over; cancel it first, or wait for its end")
-    if state.request is not None and state.request.session is not None:
+    if request.session is not None:
         raise _stays("it belongs to a conversation, whose items are those of its responses")
+    if request.schedule is not None or await has_parent(client, turn_id):
+        raise _stays("it belongs to a schedule, a batch or another turn, which reads it")
     if part > 1:
         raise _stays("it is one of several responses of a turn; delete the first of them")
     with call.stay_open():
         await delete(client, turn_id, runs)
+    logger.info("turn %s was deleted by %s", word(turn_id), word(call.caller.subject))
     return DeletedResponse(id=call.id)
 
 

@@ -348,7 +348,7 @@ async def test_response_that_is_over_is_deleted(perdure_runtime: LocalRuntime) -
 
 @pytest.mark.accepts("H248")
 async def test_response_that_is_needed_is_not_deleted(runtime: Runtime) -> None:
-    """One that waits, one of a conversation, and one of which the caller may not dispose."""
+    """One that waits, one of a conversation or a batch, and one that is not the caller's."""
     async with (
         runtime([DESK, CLERK], model=FunctionModel(pays)) as client,
         served(client, by_name) as http,
@@ -359,17 +359,21 @@ async def test_response_that_is_needed_is_not_deleted(runtime: Runtime) -> None:
         talk = await ai.conversations.create()
         said = await ai.responses.create(model="desk", input="Hi", conversation=talk.id)
         waits = await ai.responses.create(model="clerk", input="Pay.", background=True)
+        batch = await client.start_batch("@ai/delete-batch", "desk", ["Hi"])
+        [row] = [one async for one in batch.results()]
         stay = [
             await failing(ai.responses.delete(waits.id)),
             await failing(ai.responses.delete(said.id)),
+            await failing(ai.responses.delete(row.turn_id)),
             await failing(other.responses.delete(said.id)),
             await failing(may_not.responses.delete(said.id)),
         ]
         kept = await ai.responses.retrieve(said.id)
         await ai.responses.cancel(waits.id)
 
-    assert [one.status_code for one in stay] == [409, 409, 404, 403]
-    assert {one.code for one in stay[:2]} == {"RESPONSE_STAYS"}
+    assert [one.status_code for one in stay] == [409, 409, 409, 404, 403]
+    assert {one.code for one in stay[:3]} == {"RESPONSE_STAYS"}
     assert "cancel it first" in str(stay[0])
     assert "a conversation" in str(stay[1])
+    assert "a batch" in str(stay[2])
     assert kept.output_text == "Done."

@@ -10,6 +10,7 @@ import { turnLink } from "./parts.js";
 const CHUNK = 12;
 const MARKS = { message: "✎", model: "◆", call: "⚙", child: "↳", wait: "⏸", note: "·" };
 const BRIEF = 160;
+const LAST = 32;
 const WIDE = matchMedia("(min-width: 60rem)");
 
 /** A trace as a list. `onSelect(row)` is called where details are shown beside it. */
@@ -228,18 +229,17 @@ export function briefOf(row) {
     if (row.error) return firstOf(row.error);
     return row.calls?.length ? `calls ${[...new Set(row.calls)].join(", ")}` : "";
   }
-  if (row.kind === "child" && row.said && row.ended === null)
-    return `${firstOf(row.text)} → ${lastOf(row.said)}`;
+  if (row.kind === "child" && row.said && row.ended === null) return lastOf(row.said);
   if (row.kind === "child" && (row.error || row.result)) {
     return `${firstOf(row.text)} → ${firstOf(row.error || row.result)}`;
   }
   return row.kind === "model" && !row.isDraft ? firstLine(row.text, BRIEF) : firstOf(row.text);
 }
 
-/** The end of a text in a line. */
+/** The end of a text, as short as a narrow row: its last words have to be seen as they come. */
 function lastOf(text) {
-  const end = text.slice(-BRIEF).replace(/\s+/g, " ");
-  return text.length > BRIEF ? `…${end}` : end.trim();
+  const end = text.slice(-LAST).replace(/\s+/g, " ");
+  return text.length > LAST ? `…${end}` : end.trim();
 }
 
 /** The beginning of a text in a line. */

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from opentelemetry.metrics import Histogram, Meter
 from opentelemetry.util.types import AttributeValue
@@ -28,6 +29,13 @@ def is_opted_in() -> bool:
     return _LATEST in [value.strip() for value in os.environ.get(OPT_IN, "").split(",")]
 
 
+def histogram_of(
+    meter: Meter, name: str, unit: str, text: str, bounds: Sequence[float]
+) -> Histogram:
+    """Return a histogram with these bounds, unless a view has others."""
+    return meter.create_histogram(name, unit, text, explicit_bucket_boundaries_advisory=bounds)
+
+
 class LatestInstruments:
     """The metrics of the latest conventions that the present ones lack. Durations are in seconds.
 
@@ -46,11 +54,7 @@ class LatestInstruments:
         turn_s: Sequence[float],
         tokens: Sequence[float],
     ) -> None:
-        def histogram(name: str, unit: str, text: str, bounds: Sequence[float]) -> Histogram:
-            return meter.create_histogram(
-                name, unit, text, explicit_bucket_boundaries_advisory=bounds
-            )
-
+        histogram = partial(histogram_of, meter)
         self._inference = histogram(
             "gen_ai.client.inference.duration", "s", "Duration of a model call.", call_s
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from opentelemetry.metrics import Meter
@@ -21,7 +22,7 @@ from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.messages import Media, Message, Text, Thinking, ToolCall, ToolMessage
 from perdure.values.reports import StopReason, Usage
-from perdure.worker.telemetry.latest import LatestInstruments
+from perdure.worker.telemetry.latest import LatestInstruments, histogram_of
 
 Attributes = dict[str, AttributeValue]
 
@@ -71,11 +72,7 @@ class Instruments:
     """The metrics. Durations are in seconds. With `latest`, those of the latest conventions too."""
 
     def __init__(self, meter: Meter, *, latest: bool = False) -> None:
-        def histogram(name: str, unit: str, description: str, bounds: Sequence[float]) -> Any:
-            return meter.create_histogram(
-                name, unit, description, explicit_bucket_boundaries_advisory=bounds
-            )
-
+        histogram = partial(histogram_of, meter)
         self.tokens = histogram(
             "gen_ai.client.token.usage", "{token}", "Tokens of a model call.", _TOKENS
         )

@@ -55,7 +55,7 @@ DESK = toolbox(
 
 
 @dataclass(frozen=True)
-class CallPlace:
+class AskingCall:
     """A call by its turn and its place there: the id of the turn, the step and the position."""
 
     turn_id: str
@@ -68,7 +68,7 @@ class ToldAnswers:
     """What an attempt of a call, or a poll of its job, has told the server."""
 
     activity: Activity
-    place: CallPlace
+    place: AskingCall
     answers: GivenAnswers
     is_poll: bool
 
@@ -84,7 +84,7 @@ class AskingServer:
     """
 
     def __init__(self, choices: Choices) -> None:
-        self.asked: dict[str, CallPlace] = {}
+        self.asked: dict[str, AskingCall] = {}
         self.forms: set[str] = set()
         self.told: list[ToldAnswers] = []
         self._choices = choices
@@ -105,7 +105,7 @@ class AskingServer:
             return None
         key = parse_key(activity.key)
         assert isinstance(key, ToolKey)
-        place = CallPlace(activity.run.id, key.step, key.call)
+        place = AskingCall(activity.run.id, key.step, key.call)
         self.told.append(ToldAnswers(activity, place, run.answers, is_poll))
         asks = self._choices.pick(_ASKS, beside=ABOUT_SERVERS)
         if asks == "nothing" or list(self.asked.values()).count(place) >= _MOST_ROUNDS:
@@ -115,7 +115,7 @@ class AskingServer:
         state = "" if is_poll else f"state {len(self.asked)}"
         return Inquiry(server="desk", questions=tuple(questions), state=state)
 
-    def _question(self, place: CallPlace, *, has_form: bool) -> ServerQuestion:
+    def _question(self, place: AskingCall, *, has_form: bool) -> ServerQuestion:
         key = f"question {len(self.asked) + 1};"
         self.asked[key] = place
         self.forms |= {key} if has_form else set()

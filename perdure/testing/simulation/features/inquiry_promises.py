@@ -9,7 +9,7 @@ from pydantic_core import from_json
 from temporalio.common import RawValue
 
 from perdure.temporal.payloads import unpack
-from perdure.testing.simulation.calls.servers import CallPlace, ToldAnswers
+from perdure.testing.simulation.calls.servers import AskingCall, ToldAnswers
 from perdure.testing.simulation.observations import Simulated, chain, effects_of, last_runs
 from perdure.testing.simulation.people import SentRequest
 from perdure.testing.simulation.server.history import attributes, name_of
@@ -62,7 +62,7 @@ def _check_given(simulated: Simulated, told: ToldAnswers, answer: ServerAnswer) 
         raise BrokenError(PROMISE, message, told.activity.run)
 
 
-def _is_taken(sent: SentRequest, place: CallPlace) -> bool:
+def _is_taken(sent: SentRequest, place: AskingCall) -> bool:
     return sent.workflow_id == place.turn_id and sent.last.answer not in _REFUSED
 
 

@@ -57,7 +57,10 @@ async def connect_local(address: str, *, converter: DataConverter | None = None)
     chosen = data_converter.chosen(converter)
     try:
         connecting = Client.connect(
-            address, data_converter=chosen, grpc_compression=compression_for(address)
+            address,
+            data_converter=chosen,
+            header_codec_behavior=data_converter.headers_of(chosen),
+            grpc_compression=compression_for(address),
         )
         return await asyncio.wait_for(connecting, TIMEOUT_S)
     except (RuntimeError, TimeoutError) as error:
@@ -95,6 +98,7 @@ async def connect(
         connecting = Client.connect(
             **settings,
             data_converter=chosen,
+            header_codec_behavior=data_converter.headers_of(chosen),
             identity=identity,
             grpc_compression=compression_for(target),
         )

@@ -158,7 +158,7 @@ class HistoryReader:
         return None if read is None else await read(self, event)
 
     async def _cancelled(self, event: HistoryEvent) -> Recorded:
-        return CancelRequested(*cancellations.requested(event))
+        return CancelRequested(*cancellations.requested(event, self._converter))
 
     async def _admit(self, event: HistoryEvent) -> None:
         request = event.workflow_execution_update_admitted_event_attributes.request

@@ -8,8 +8,11 @@ have the key: it refuses to start, and if it learns of such a workflow later, le
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from temporalio.api.common.v1 import Payload
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Client
 from temporalio.converter import PayloadCodec
@@ -37,7 +40,13 @@ class Decrypting(WrappedRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return the workflow instance of one run."""
-        return _Instance(self._inner.create_instance(det), self._codec, det.info.workflow_id)
+        info = replace(
+            det.info,
+            raw_memo=_readable(det.info.raw_memo),
+            headers=_readable(det.info.headers),
+        )
+        inner = self._inner.create_instance(replace(det, info=info))
+        return _Instance(inner, self._codec, info.workflow_id)
 
 
 class _Instance(WrappedWorkflow):
@@ -53,10 +62,13 @@ class _Instance(WrappedWorkflow):
             if job.HasField("cancel_workflow"):
                 cancel = job.cancel_workflow
                 cancel.reason = cancellations.reason_in(cancel.reason, self._codec)
-            if job.HasField("initialize_workflow") and act.is_replaying:
-                for payload in job.initialize_workflow.arguments:
+            if job.HasField("initialize_workflow"):
+                started = job.initialize_workflow
+                for payload in started.arguments if act.is_replaying else ():
                     if encryption.is_encrypted(payload):
                         return self._left_alone(act.run_id, encryption.problem(payload))
+                for name in started.headers.keys() - _readable(started.headers).keys():
+                    del started.headers[name]
         completion = self._inner.activate(act)
         for command in completion.successful.commands:
             for kind in (
@@ -76,6 +88,16 @@ class _Instance(WrappedWorkflow):
         completion.failed.failure.message = message
         completion.failed.failure.application_failure_info.type = errors.DecryptionError.code
         return completion
+
+
+def _readable(fields: Mapping[str, Payload]) -> dict[str, Payload]:
+    """Return the fields that the SDK can decode.
+
+    Others would fail the task, and the input says already that there is no key.
+    """
+    return {
+        name: payload for name, payload in fields.items() if not encryption.is_encrypted(payload)
+    }
 
 
 async def check_keys(client: Client, task_queue: str) -> None:

@@ -33,8 +33,10 @@ from temporalio.exceptions import (
     WorkflowAlreadyStartedError,
 )
 
+from perdure import errors
 from perdure.errors import PerdureError
 from perdure.temporal import cancellations, failures, outcomes
+from perdure.temporal.encryption import Encryption
 from perdure.temporal.histories.workflow_tasks import TaskBoundaries
 from perdure.temporal.names import (
     ADD_BUDGET,
@@ -374,7 +376,11 @@ class HistoryReader:
             and is_foreign(failure.encoded_attributes)
             and not self._is_worker
         ):
-            raise undecodable(None, [failure.encoded_attributes])
+            is_ours = isinstance(self._converter.payload_codec, Encryption)
+            if not is_ours:
+                raise undecodable(None, [failure.encoded_attributes])
+            if getattr(exception, "type", None) == errors.DecryptionError.code:
+                raise errors.from_info(failures.error_in(exception))
         return exception
 
     async def _raw(self, payloads: Iterable[Payload]) -> RawValue:

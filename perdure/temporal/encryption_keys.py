@@ -40,6 +40,11 @@ def from_environment() -> dict[str, bytes]:
     return {} if value is None else parsed(value, VARIABLE)
 
 
+def is_on() -> bool:
+    """Return whether this process encrypts, so that its logs leave out what errors quote."""
+    return VARIABLE in os.environ or FILE_VARIABLE in os.environ
+
+
 def parsed(text: str, source: str) -> dict[str, bytes]:
     """Return the keys of `name:base64` entries, between which are commas, spaces or lines.
 

@@ -7,6 +7,7 @@ the JSON of protobuf. A payload that cannot be decrypted is returned as it is.
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
@@ -127,8 +128,11 @@ def _holder_of(token: str | None) -> Callable[[Request], None]:
 
 async def _worked(request: Request, work: Work) -> Response:
     try:
-        payloads = json_format.Parse(await _body(request), Payloads())
-    except (json_format.ParseError, UnicodeDecodeError, RecursionError):
+        document = json.loads(await _body(request))
+        if not isinstance(document, dict):
+            raise ValueError("it is no object")
+        payloads = json_format.ParseDict(document, Payloads())
+    except (json_format.ParseError, ValueError, RecursionError):
         raise RefusedError(
             400, "INVALID_JSON", 'the body is not {"payloads": [...]} as protobuf writes JSON'
         ) from None

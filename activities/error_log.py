@@ -16,7 +16,8 @@ from temporalio.exceptions import FailureError
 
 from perdure.agents.tracebacks import place_of, raised, traceback_of
 from perdure.errors import PerdureError
-from perdure.temporal import encryption_keys, secrets
+from perdure.temporal import secrets
+from perdure.temporal.encryption import keys as encryption_keys
 from perdure.text import harmless, one_line
 
 VARIABLE = "PERDURE_LOG_TRACEBACKS"
@@ -32,7 +33,7 @@ def log_raised(message: str, error: BaseException, *, level: int = logging.ERROR
 
     With encryption, both are left out unless it is 1.
     """
-    if not _tells():
+    if encryption_keys.is_on() and os.environ.get(VARIABLE) != "1":
         place = place_of(error) or "user code"
         log_with_trace(f"{type(error).__name__} at {place}; {_NOT_TOLD}", "", level=level)
         return
@@ -50,17 +51,12 @@ def log_with_trace(message: str, trace: str, *, level: int) -> None:
     hidden = secrets.known()
     line = one_line(secrets.without(message, hidden), _MESSAGE_CHARACTERS)
     record = logger.makeRecord(logger.name, level, __file__, 0, line, (), None)
-    if trace and _tells():
+    if trace and os.environ.get(VARIABLE) != "0":
         first, *more = secrets.without(trace, hidden).splitlines()
         record.exc_text = "\n".join(
             [harmless(first), *(_BELOW + harmless(line_below) for line_below in more)]
         )
     logger.handle(record)
-
-
-def _tells() -> bool:
-    """Return whether the log may have the messages of exceptions."""
-    return os.environ.get(VARIABLE, "0" if encryption_keys.is_on() else "1") != "0"
 
 
 @contextlib.contextmanager

@@ -60,7 +60,8 @@ async def codec(
     """
     from perdure import errors
     from perdure.clients.cli.drawing.screen import note, put
-    from perdure.temporal import data_converter, encryption_keys, secrets
+    from perdure.temporal import data_converter, secrets
+    from perdure.temporal.encryption import keys as encryption_keys
 
     if new_key is not None:
         put(encryption_keys.new_entry(new_key))

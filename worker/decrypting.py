@@ -20,7 +20,8 @@ from temporalio.service import RPCError
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
 from perdure import errors
-from perdure.temporal import cancellations, encryption
+from perdure.temporal import cancellations
+from perdure.temporal.encryption import codec as encryption
 from perdure.worker.wrapped_workflow import WrappedRunner, WrappedWorkflow
 
 logger = logging.getLogger("perdure")
@@ -46,10 +47,10 @@ class Decrypting(WrappedRunner):
             headers=_readable(det.info.headers),
         )
         inner = self._inner.create_instance(replace(det, info=info))
-        return _Instance(inner, self._codec, info.workflow_id)
+        return _DecryptingInstance(inner, self._codec, info.workflow_id)
 
 
-class _Instance(WrappedWorkflow):
+class _DecryptingInstance(WrappedWorkflow):
     def __init__(
         self, inner: WorkflowInstance, codec: PayloadCodec | None, workflow_id: str
     ) -> None:

@@ -26,7 +26,7 @@ from perdure.clients.schedules.definition import Definition, OnFailure
 from perdure.clients.schedules.stored import definition_of, request_of
 from perdure.clients.turns.entries import TurnEntry, entry_of
 from perdure.errors import ErrorInfo
-from perdure.temporal import encryption
+from perdure.temporal.encryption import codec as encryption
 from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import BATCHES, SCHEDULED_MESSAGE
 from perdure.turn.slot import IfRunning, ScheduleLogEntry, Slot

@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.client import Client
 from temporalio.converter import DataConverter, PayloadCodec
 
-from perdure.temporal.encryption import Encryption, revealed
+from perdure.temporal.encryption.codec import Encryption, revealed
 
 _BY = "by:"
 """How the identity with a name begins. The SDK's own is `<process>@<host>`."""

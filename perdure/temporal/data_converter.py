@@ -26,8 +26,8 @@ from temporalio.converter import (
 
 from perdure import errors, validation
 from perdure.errors import PerdureError
-from perdure.temporal import encryption_keys
-from perdure.temporal.encryption import EncodedFailures, Encryption
+from perdure.temporal.encryption import keys as encryption_keys
+from perdure.temporal.encryption.codec import EncodedFailures, Encryption
 from perdure.text import one_line
 
 VARIABLE = "PERDURE_DATA_CONVERTER"

@@ -19,7 +19,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from perdure import errors, limits
-from perdure.temporal import encryption
+from perdure.temporal.encryption import codec as encryption
 from perdure.text import one_line
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from perdure import Agent, AgentReport, OutputGuardrail, ToolContext, errors, to
 from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient
 from perdure.temporal.connect import connect_local
-from perdure.temporal.encryption_keys import VARIABLE, new_entry
+from perdure.temporal.encryption.keys import VARIABLE, new_entry
 from perdure.temporal.search_attributes import LABELS_VARIABLE
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.values.answers import ModelAnswer

@@ -17,16 +17,16 @@ from temporalio.converter import (
 )
 
 from perdure import errors
-from perdure.temporal import encryption
 from perdure.temporal.data_converter import VARIABLE, chosen
-from perdure.temporal.encryption import Encryption
-from perdure.temporal.encryption_keys import (
+from perdure.temporal.encryption import codec as encryption
+from perdure.temporal.encryption.codec import Encryption
+from perdure.temporal.encryption.keys import (
     FILE_VARIABLE,
     from_environment,
     new_entry,
     parsed,
 )
-from perdure.temporal.encryption_keys import VARIABLE as KEYS
+from perdure.temporal.encryption.keys import VARIABLE as KEYS
 from perdure.temporal.payloads import decoded, unpack
 from perdure.turn.wire import Resume
 

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from perdure import errors
-from perdure.temporal import data_converter, encryption_keys
+from perdure.temporal import data_converter
+from perdure.temporal.encryption import keys as encryption_keys
 
 KEYS = "encryption-keys"
 _PORTS = range(8081, 8131)

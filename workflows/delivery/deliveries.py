@@ -20,7 +20,8 @@ from temporalio.exceptions import (
 from perdure import limits
 from perdure.delivery.webhook import Delivered, Notification
 from perdure.errors import PerdureError
-from perdure.temporal import encryption_keys, failures
+from perdure.temporal import failures
+from perdure.temporal.encryption import keys as encryption_keys
 from perdure.temporal.names import MEMO_WEBHOOK, NOTIFY, WEBHOOK_FAILED
 from perdure.temporal.payloads import pack, unpack
 from perdure.text import described, one_line, word

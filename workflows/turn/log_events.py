@@ -21,7 +21,7 @@ from temporalio import workflow
 
 from perdure import errors
 from perdure.errors import ErrorInfo, PerdureError, Severity
-from perdure.temporal import encryption_keys
+from perdure.temporal.encryption import keys as encryption_keys
 from perdure.temporal.search_attributes import shown_labels
 from perdure.temporal.trace_ids import TURN_ENDED, WAIT_BEGAN, WRITE
 from perdure.text import one_line, word

@@ -36,7 +36,7 @@ from temporalio.exceptions import (
 from perdure import errors
 from perdure.errors import PerdureError
 from perdure.temporal import cancellations, failures, outcomes
-from perdure.temporal.encryption import Encryption
+from perdure.temporal.encryption.codec import Encryption
 from perdure.temporal.histories.workflow_tasks import TaskBoundaries
 from perdure.temporal.names import (
     ADD_BUDGET,

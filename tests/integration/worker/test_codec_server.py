@@ -13,7 +13,7 @@ from temporalio.converter import DataConverter
 from perdure import errors, limits
 from perdure.clients.gateway.codec_server import codec_server, is_loopback
 from perdure.temporal.data_converter import encrypting
-from perdure.temporal.encryption_keys import new_entry, parsed
+from perdure.temporal.encryption.keys import new_entry, parsed
 
 UI = "https://temporal.example.com"
 TOKEN = "a-token-of-the-codec-server-0123456789"

@@ -212,7 +212,7 @@ async def serve(
         converter=app.data_converter,
         identity=supervised.identity if supervised else None,
     )
-    await check_keys(client, app.task_queue)
+    await check_keys(client, app.polled_queue)
 
     def begin() -> None:
         _begin(app, on_start)

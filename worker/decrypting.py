@@ -17,7 +17,12 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
+from temporalio.worker import (
+    UnsandboxedWorkflowRunner,
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+    WorkflowRunner,
+)
 
 from perdure import errors
 from perdure.temporal import cancellations
@@ -35,9 +40,9 @@ _FIRST_TASK = 3
 class Decrypting(WrappedRunner):
     """A workflow runner whose workflows see the reasons of cancels, and Temporal does not."""
 
-    def __init__(self, inner: WorkflowRunner, client: Client) -> None:
-        super().__init__(inner)
-        self._codec = client.data_converter.payload_codec
+    def __init__(self, inner: WorkflowRunner | None, codec: PayloadCodec | None) -> None:
+        super().__init__(inner or UnsandboxedWorkflowRunner())
+        self._codec = codec
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return the workflow instance of one run."""

@@ -162,7 +162,7 @@ class PerdurePlugin(Plugin):
                 config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
             )
         config["unsandboxed_workflow_runner"] = Decrypting(
-            config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner(), self._client
+            config.get("unsandboxed_workflow_runner"), self._client.data_converter.payload_codec
         )
         # evictions are how the records of a turn learn about the fate of its task
         if not config.get("disable_safe_workflow_eviction"):

@@ -83,6 +83,7 @@ def test_keys_are_read_from_a_variable_or_a_file(
         ("k1:planted-key-1234!", "the key 'k1' of entry 1 of KEYS is not base64"),
         (" , \n", "KEYS has no key"),
     ],
+    ids=["short", "same name", "no name", "odd name", "no base64", "empty"],  # keys are random
 )
 def test_what_is_no_key_is_refused_without_showing_it(text: str, message: str) -> None:
     """The error says which entry it is."""

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType, UpdateWorkflowExecutionLifecycleStage
@@ -22,7 +23,7 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
 from perdure import Agent, errors, tool
-from perdure.clients import AgentClient, Turn
+from perdure.clients import AgentClient, Turn, gateway
 from perdure.temporal.connect import connect_local
 from perdure.temporal.data_converter import chosen
 from perdure.temporal.encryption.keys import VARIABLE, new_entry
@@ -30,6 +31,7 @@ from perdure.temporal.names import TURN
 from perdure.testing import Runtime, ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker
 from perdure.worker.decrypting import check_keys
+from perdure.worker.deploying.checking import failure_of
 from perdure.workflows import AgentTurn
 
 from ...support.approving import pending
@@ -294,3 +296,44 @@ async def test_update_of_another_turn_is_refused(perdure_runtime: Runtime) -> No
     assert answer.outcome.HasField("failure")
     assert answer.outcome.failure.application_failure_info.type == "DECRYPTION"
     assert len(still) == 1
+
+
+@pytest.mark.accepts("G11")
+async def test_schedule_gateway_and_replay_without_the_key_say_so(
+    perdure_runtime: Runtime, perdure_server: str
+) -> None:
+    """A schedule, a turn over HTTP, and the replay of `perdure deploy check`."""
+    schedule_id = f"plan-{secrets.token_hex(6)}"
+    async with perdure_runtime(PAYER, model=pays()) as client:
+        turn = await client.start("payer", "go")
+        await turn.approve((await pending(turn))[0])
+        await turn.result()
+        plan = await client.create_schedule(
+            schedule_id, "payer", "go", cron="0 4 * * *", timezone="UTC"
+        )
+        await plan.pause("because", by="anna")
+        with other_keys(K2):
+            stranger = await AgentClient.connect(perdure_server)
+        for asking in (
+            stranger.schedule(schedule_id).status(),
+            stranger.schedule(schedule_id).change(task="other"),
+        ):
+            with pytest.raises(errors.DecryptionError, match="key 'k1'"):
+                await asking
+        [entry] = [one async for one in stranger.schedules() if one.id == schedule_id]
+        transport = httpx.ASGITransport(gateway.app(stranger, gateway.one_token("t" * 40)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            answer = await http.get(
+                f"/v1/turns/{turn.id}", headers={"authorization": f"Bearer {'t' * 40}"}
+            )
+        described = await client.temporal.get_workflow_handle(turn.id).describe()
+        failure = await failure_of(stranger.temporal, turn.id, described.run_id)
+        readable = await failure_of(client.temporal, turn.id, described.run_id)
+        await plan.delete()
+
+    assert entry.error is not None
+    assert (entry.error.code, entry.reason) == ("DECRYPTION", "(encrypted with the key 'k1')")
+    assert answer.status_code == 500
+    assert answer.json()["code"] == "DECRYPTION"
+    assert "encrypted with the key 'k1'" in failure
+    assert readable == ""

@@ -26,6 +26,7 @@ from temporalio.converter import (
 
 from perdure import errors, validation
 from perdure.errors import PerdureError
+from perdure.temporal.default_payloads import DEFAULT
 from perdure.temporal.encryption import keys as encryption_keys
 from perdure.temporal.encryption.codec import EncodedFailures, Encryption
 from perdure.text import one_line
@@ -64,7 +65,7 @@ def chosen(data_converter: DataConverter | None = None) -> DataConverter:
         "the connection", {"data_converter": data_converter}, {"data_converter": Converter}
     )
     target = os.environ.get(VARIABLE, "")
-    converter = data_converter or (_loaded(target) if target else DataConverter.default)
+    converter = data_converter or (_loaded(target) if target else DEFAULT)
     check(converter)
     keys = encryption_keys.from_environment()
     if keys and data_converter is None and converter.payload_codec is not None:

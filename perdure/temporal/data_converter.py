@@ -11,10 +11,10 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.common import HeaderCodecBehavior, RawValue
@@ -22,11 +22,12 @@ from temporalio.converter import (
     DataConverter,
     DefaultFailureConverter,
     DefaultFailureConverterWithEncodedAttributes,
+    DefaultPayloadConverter,
+    PayloadConverter,
 )
 
 from perdure import errors, validation
 from perdure.errors import PerdureError
-from perdure.temporal.default_payloads import DEFAULT
 from perdure.temporal.encryption import keys as encryption_keys
 from perdure.temporal.encryption.codec import EncodedFailures, Encryption
 from perdure.text import one_line
@@ -48,6 +49,31 @@ _FAILURES = (
     EncodedFailures,
 )
 _WORDS = 300
+
+
+class DefaultPayloads(PayloadConverter):
+    """Converts as Temporal's default payload converter does.
+
+    That one looks for the serialization context of each payload with every conversion, some fifty
+    times for a step of a turn, and does nothing with it. A codec gets its context all the same.
+    """
+
+    def __init__(self) -> None:
+        self._default = DefaultPayloadConverter()
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        """Convert values to payloads."""
+        return self._default.to_payloads(values)
+
+    def from_payloads(
+        self, payloads: Sequence[Payload], type_hints: list[type] | None = None
+    ) -> list[Any]:
+        """Convert payloads to values."""
+        return self._default.from_payloads(payloads, type_hints)
+
+
+DEFAULT = DataConverter(payload_converter_class=DefaultPayloads)
+"""The converter without encryption or a choice of the user."""
 
 
 def chosen(data_converter: DataConverter | None = None) -> DataConverter:

@@ -7,7 +7,7 @@ from temporalio.converter import DataConverter, DefaultFailureConverterWithEncod
 
 from perdure import Agent, errors
 from perdure.clients import AgentClient
-from perdure.temporal.data_converter import VARIABLE, chosen
+from perdure.temporal.data_converter import DEFAULT, VARIABLE, chosen
 from perdure.worker import AgentWorker
 
 from ..support import encrypting
@@ -21,7 +21,7 @@ def test_variable_names_a_converter_or_a_function_that_returns_one(
     """With a codec, failures are encoded; an argument overrides the variable, and the default is
     Temporal's own.
     """
-    assert chosen() is DataConverter.default
+    assert chosen() is DEFAULT
     monkeypatch.setenv(VARIABLE, f"tests.support.encrypting:{name}")
     found = chosen()
 

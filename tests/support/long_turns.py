@@ -13,6 +13,7 @@ from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.common import Priority
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import (
     ActivityInboundInterceptor,
@@ -26,7 +27,7 @@ from perdure.clients import Event, Turn
 from perdure.clients.reading.recorded import runs_of as known_runs
 from perdure.errors import PerdureError
 from perdure.temporal import search_attributes, start_request
-from perdure.temporal.names import CARRY, TURN
+from perdure.temporal.names import CARRY, TURN, WORKER_SHUTDOWN
 from perdure.temporal.payloads import pack
 from perdure.testing import ScriptedModel, call, calls
 from perdure.testing.scripted import Reply
@@ -160,8 +161,16 @@ class _Held(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
         if activity.info().activity_type == self._carries.kind:
             self._carries.begun.set()
-            await self._carries.let_go.wait()
+            await self._until_let_go()
         return await super().execute_activity(input)
+
+    async def _until_let_go(self) -> None:
+        try:
+            await self._carries.let_go.wait()
+        except asyncio.CancelledError:
+            if activity.is_worker_shutdown():  # lost, as every activity of Perdure is then
+                raise ApplicationError("stopped", type=WORKER_SHUTDOWN) from None
+            raise
 
 
 @contextlib.asynccontextmanager

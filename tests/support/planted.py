@@ -305,7 +305,7 @@ PLANTED = (
     Planted(
         "a session goes on in a new run before its updates are answered",
         "workflows/session/agent_session.py",
-        "        await self._update_answers.until_recorded(in_next_task=self._moves_on)\n",
+        "        await self._update_answers.before_next_run(moves=self._moves_on)\n",
         "",
         ("updates are answered", MESSAGES, FOLD),
         seeds=50,

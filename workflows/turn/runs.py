@@ -157,7 +157,7 @@ class Runs:
 
     async def go_on(self, health: Health, pipeline: Pipeline, followers: tuple[str, ...]) -> None:
         """Go on in a new run, once every update has its answer."""
-        await self.answers.until_recorded(in_next_task=moving.is_due())
+        await self.answers.before_next_run(moves=moving.is_due())
         if _is_cancelled():
             return  # the next await ends the turn
         # larger than a payload only if the request is, which external storage then holds

@@ -31,6 +31,8 @@ class Planted:
         seeds: In how many seeds it has to be found: as many as the product itself passes.
         kind: What is simulated.
         also: Other replacements that belong to it: file, text before and after.
+        focus: What the simulations have, of features and aims; empty for some features of all. A
+            fault with a focus is found in the same seeds when another feature is added.
         space: The arguments of the exhaustive search that finds it, too; empty without one.
     """
 
@@ -43,6 +45,7 @@ class Planted:
     kind: str = "turn"
     also: tuple[tuple[str, str, str], ...] = ()
     space: tuple[str, ...] = ()
+    focus: tuple[str, ...] = ()
 
 
 FOLD, REPLAYS = "fold is state", "every history replays"
@@ -552,6 +555,7 @@ def found(fault: Planted, folder: Path) -> tuple[int, str]:
         folder,
         *("perdure.testing.simulation", "--seeds", str(fault.seeds), "--until-broken"),
         *("--kinds", fault.kind),
+        *(("--focus", *fault.focus) if fault.focus else ()),
     )
     seed = re.search(r"seed (\d+) of a \w+ breaks a promise: ([^:]+):", said)
     return (int(seed[1]), seed[2]) if seed else (-1, said[-4000:])

@@ -147,6 +147,8 @@ class AgentBatch:
                     self._progress, BatchStopReason.CANCELLED, reason
                 )
                 self._changed = True
+                if workflow.patched(CANCELS_FIRST):
+                    self._show(self._known)  # its orders may be those of the next run
         checking.cancel()
         return task.result()
 
@@ -166,7 +168,10 @@ class AgentBatch:
                 await self._settle(request)
                 return True
             if _is_full():
-                if is_sure or not (moving.is_due() or workflow.patched(CANCELS_FIRST)):
+                passes = workflow.patched(CANCELS_FIRST)
+                if passes:
+                    self._show(request)
+                if is_sure or not (passes or moving.is_due()):
                     return False
                 is_sure = True
                 # a cancel of this task would be lost: it comes after its signals

@@ -234,6 +234,13 @@ def nothing_is_stuck(simulated: Simulated) -> None:
             raise BrokenError("nothing is stuck", f"it is open, and waits for {waits}", run)
 
 
+def cancels_are_not_lost(simulated: Simulated) -> None:
+    """A turn or a session that is cancelled does not go on in a new run."""
+    for run in simulated.server.runs:
+        if run.is_cancelled and run.begun.type in (TURN, SESSION) and _goes_on(run):
+            raise BrokenError("nothing is stuck", "it goes on in a new run after its cancel", run)
+
+
 def waits_are_shown(simulated: Simulated) -> None:
     """A turn that only a person can move says what it waits for."""
     for run in simulated.server.runs:
@@ -257,6 +264,7 @@ ALWAYS: tuple[Callable[[Simulated], None], ...] = (
 
 AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     nothing_is_stuck,
+    cancels_are_not_lost,
     updates_are_answered,
     recorded_once,
     effects_at_most_once,

@@ -113,6 +113,8 @@ PLANTED = (
         "tool is not None",
         ("effects at most once", "effects once", BACK),
         space=("--interference", "message", "--kills", "1", "--detours", "0"),
+        seeds=100,
+        focus=("losses",),
     ),
     Planted(
         "a delegate that tells of its wait forgets a cancellation",
@@ -320,8 +322,9 @@ PLANTED = (
         "        return [answer for answer in answers if answer != steps[-1].message]",
         "        return []",
         ("refused text leaves by no door",),
-        seeds=150,
         kind="session",
+        seeds=100,
+        focus=("guards",),
     ),
     Planted(
         "two messages that come too late for a turn are read in the order of their news",
@@ -384,7 +387,8 @@ PLANTED = (
                 "bool(job.proof)",
             ),
         ),
-        seeds=400,
+        seeds=100,
+        focus=("jobs", "forgeries"),
     ),
     Planted(
         "a new run of a turn forgets its jobs",

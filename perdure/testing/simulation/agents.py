@@ -157,7 +157,7 @@ def _times(choices: Choices, in_team: bool) -> int:
 
 def _delegate(choices: Choices, name: str) -> Delegate:
     """Return a delegate, which may have a budget of its own."""
-    has_budget = choices.all_features and choices.happens(3)
+    has_budget = (choices.all_features and choices.happens(3)) or choices.aims_at(BUDGETS)
     budget = some_budget(choices, times=2) if has_budget else None
     return Delegate(name, inherit=choices.happens(3), budget=budget)
 

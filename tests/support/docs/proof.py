@@ -108,9 +108,13 @@ PLANTED_HEAD = """
 ## Planted faults
 
 Each of the COUNT is one replacement in a copy of the product, and one of the promises broke within
-so many seeds from 0 on when it was planted. What is simulated later changes what a seed is: of the
-first 51, 45 were found in their seeds on the code of 2026-11-27, and six need other seeds.
-`test_simulation_planted.py`, one of the slow tests, searches them again.
+so many seeds from 0 on when it was planted. What is simulated later changes what a seed is, but for
+seeds with a [focus](simulation.md#many-seeds): these have its features and no other, and what it
+aims at happens far more often. `test_simulation_planted.py`, one of the slow tests, searches them
+again.
+
+FOUND_TODAY
+
 
 | fault | promise | within |
 |---|---|---|
@@ -211,7 +215,8 @@ def _planted(fault: Planted) -> str:
 def _seeds(fault: Planted) -> str:
     """Return how many seeds of what were searched."""
     plural = {"batch": "batches"}.get(fault.kind, f"{fault.kind}s")
-    return f"{fault.seeds:,} {plural}"
+    focus = f", focus: {', '.join(fault.focus)}" if fault.focus else ""
+    return f"{fault.seeds:,} {plural}{focus}"
 
 
 def _finding(finding: Finding) -> str:

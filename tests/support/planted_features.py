@@ -80,7 +80,8 @@ OF_FEATURES = (
         '    else:\n        board.show(f"waits for {waits.kind}")\n'
         "        await webhooks.tell_of_wait(board.state, waits)\n",
         (NOTICES,),
-        seeds=400,
+        seeds=200,
+        focus=("notices",),
     ),
     Planted(
         "a turn that is not told of waits does not tell its end either",
@@ -88,7 +89,7 @@ OF_FEATURES = (
         '    return error.context.get("option") != "on_wait" or',
         "    return True or",
         ("webhooks are delivered or recorded",),
-        seeds=400,
+        focus=("notices",),
     ),
     Planted(
         "a new run of a session does not wait for its reminders",
@@ -177,21 +178,11 @@ OF_FEATURES = (
         focus=("builds", "notices"),
     ),
     Planted(
-        "a batch that moves to another build forgets that it was cancelled",
-        "workflows/batch/agent_batch.py",
-        "                if is_sure or not (passes or moving.is_due()):",
-        "                if True:",
-        ("nothing is stuck", "a cancel reaches each task", FOLD),
-        kind="batch",
-        focus=("builds",),
-    ),
-    Planted(
         "an effect that an earlier call has brought about is taken back twice",
         "perdure/turn/effects.py",
         '    if status == "done" and _is_there(state, effect.same_as):',
         "    if False:",
         ("effects are taken back once",),
-        seeds=300,
         focus=("payments", "losses"),
     ),
     Planted(
@@ -200,6 +191,7 @@ OF_FEATURES = (
         '            ledger = ledger.hold(f"child-{waiting}", lease)\n',
         "",
         ("bill within limit", "nothing raises", "no task fails"),
+        seeds=150,
         focus=("teams", "bills", "budgets"),
     ),
 )

@@ -161,7 +161,8 @@ PLANTED = (
         'update={"handed_to": state.other_agent or None, "model": None}',
         'update={"agent": state.last_agent, "handed_to": None, "model": None}',
         ("limits of the caller hold",),
-        seeds=450,
+        seeds=100,
+        focus=("teams", "branches"),
     ),
     Planted(
         "a model is told what is deployed, and not what its turn is pinned to",

@@ -45,14 +45,14 @@ class UpdateAnswers:
         if self._is_ending:
             raise failures.run_ends()
 
-    async def before_next_run(self, *, moves: bool) -> None:
+    async def before_next_run(self, *, moves: bool, is_signalled: bool = True) -> None:
         """Wait until the run may continue in a new run, with nothing that came to it lost.
 
-        Every answer is in history then. A workflow task passes in any case: a signal may have ended
-        the run, and a cancel of the same task comes after it. A run of an earlier release passed
-        one only if it `moves` to another version of the workers.
+        Every answer is in history then. If this workflow task `is_signalled`, another one passes:
+        the signal may have ended the run, and a cancel of the same task comes after it. A run of an
+        earlier release passed one only if it `moves` to another version of the workers.
         """
-        in_next_task = moves or workflow.patched(CANCELS_FIRST)
+        in_next_task = moves or (is_signalled and workflow.patched(CANCELS_FIRST))
         await self.until_recorded(in_next_task=in_next_task)
 
     async def until_recorded(self, *, in_next_task: bool = False) -> None:

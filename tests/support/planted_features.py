@@ -164,18 +164,10 @@ OF_FEATURES = (
     Planted(
         "a cancel that comes with the signal that ends a run is lost",
         "workflows/update_answers.py",
-        "        in_next_task = moves or workflow.patched(CANCELS_FIRST)",
+        "        in_next_task = moves or (is_signalled and workflow.patched(CANCELS_FIRST))",
         "        in_next_task = False",
         ("nothing is stuck",),
         focus=("builds",),
-    ),
-    Planted(
-        "a turn that moves to another build begins its wait again",
-        "workflows/turn/runs.py",
-        "            waits_since=board.clock.waits_since,",
-        "            waits_since=None,",
-        (NOTICES, FOLD),
-        focus=("builds", "notices"),
     ),
     Planted(
         "an effect that an earlier call has brought about is taken back twice",

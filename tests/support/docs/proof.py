@@ -115,12 +115,12 @@ again.
 
 On 2026-11-27, 65 of the 73 that were planted before there was a focus were found in their seeds.
 Eight were not: six had lost their seeds, and before two others the simulator found a fault of the
-product, which is mended. Six of the eight have a focus now, and are found with it: the tool that is
-repeated at seed 30, the rules of a fork at 11, the token of a job at 5, the answer before the last
-one at 9, the end that is not told at 0, the wait that a new run tells again at 12. Two are not
-found now: the second id of a delegate, and the last answer. Four faults are new and found: a cancel
-that is lost at seed 7, a wait that begins again at 17, an effect that is taken back twice at 13,
-and what delegates are given at 95. The others were not searched again after the last change.
+product, which is mended. Five of the eight have a focus now, and were found with it: the tool that
+is repeated at seed 30, the rules of a fork at 11, the token of a job at 5, the answer before the
+last one at 9, the end that is not told at 0. Three were not found: the second id of a delegate,
+the last answer, and the wait that a new run tells again, whose seeds were not searched to their
+end. Three faults are new and found: a cancel that is lost at seed 7, an effect that is taken back
+twice at 13, and what delegates are given at 95. The others were not searched again.
 
 | fault | promise | within |
 |---|---|---|

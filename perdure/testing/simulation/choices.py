@@ -25,7 +25,7 @@ _FEATURES: dict[str, tuple[str, int]] = {
     "local tools": ("local tools 12", 8),
     "live": ("live 6", 8),
     "hooks": ("hooks 2", 8),
-    "builds": ("builds 172", 8),
+    "builds": ("builds 354", 8),
     "cancels": ("cancels 32", 6),
     "reminders": ("reminders 28", 5),
     "jobs of a session": ("jobs of a session 3", 3),

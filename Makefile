@@ -74,6 +74,11 @@ test-slow: $(READY)   ## what `make test` leaves out: more kills, drains and res
 	@PERDURE_CRASH_SEEDS=30 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow $(BY_EXAMPLE:%=--ignore %) $(ARGS)
 	@PERDURE_TREE_SEEDS=30 PERDURE_EXAMPLES=1 PERDURE_CHAOS_TURNS=60 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "" $(ARGS) $(BY_EXAMPLE)
 
+ENCRYPTED = tests/integration/turns tests/integration/sessions tests/integration/batches tests/integration/schedules tests/replay
+
+test-encrypted: $(READY)  ## the tests of turns, sessions, batches, schedules, forks, carry and replay once more, with encryption on; ten minutes
+	@PERDURE_ENCRYPTION_KEYS="$$($(BIN)/perdure codec --new-key k1)" $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS) $(ENCRYPTED)
+
 LOCAL_MODEL = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["local-model"])
 
 test-local-model: local-model-tools  ## a real small model over real HTTP

@@ -17,17 +17,26 @@ from temporalio.exceptions import FailureError
 from perdure.agents.tracebacks import place_of, raised, traceback_of
 from perdure.errors import PerdureError
 from perdure.temporal import secrets
+from perdure.temporal.encryption import keys as encryption_keys
 from perdure.text import harmless, one_line
 
 VARIABLE = "PERDURE_LOG_TRACEBACKS"
 _MESSAGE_CHARACTERS = 2_000
 _BELOW = "  "
+_NOT_TOLD = f"with encryption, its message is logged only if {VARIABLE} is 1"
 
 logger = logging.getLogger("perdure")
 
 
 def log_raised(message: str, error: BaseException, *, level: int = logging.ERROR) -> None:
-    """Log `message` with the traceback of `error`, unless `PERDURE_LOG_TRACEBACKS` is 0."""
+    """Log `message` with the traceback of `error`, unless `PERDURE_LOG_TRACEBACKS` is 0.
+
+    With encryption, both are left out unless it is 1.
+    """
+    if encryption_keys.is_on() and os.environ.get(VARIABLE) != "1":
+        place = place_of(error) or "user code"
+        log_with_trace(f"{type(error).__name__} at {place}; {_NOT_TOLD}", "", level=level)
+        return
     try:
         trace = traceback_of(error)
     except Exception as broken:  # noqa: BLE001 - an attribute or a __str__ of the user's exception is broken
@@ -36,13 +45,13 @@ def log_raised(message: str, error: BaseException, *, level: int = logging.ERROR
 
 
 def log_with_trace(message: str, trace: str, *, level: int) -> None:
-    """Log one line, followed by `trace` unless `PERDURE_LOG_TRACEBACKS` is 0."""
+    """Log one line, followed by `trace` if there is one, unless `PERDURE_LOG_TRACEBACKS` is 0."""
     if not logger.isEnabledFor(level):
         return
     hidden = secrets.known()
     line = one_line(secrets.without(message, hidden), _MESSAGE_CHARACTERS)
     record = logger.makeRecord(logger.name, level, __file__, 0, line, (), None)
-    if os.environ.get(VARIABLE) != "0":
+    if trace and os.environ.get(VARIABLE) != "0":
         first, *more = secrets.without(trace, hidden).splitlines()
         record.exc_text = "\n".join(
             [harmless(first), *(_BELOW + harmless(line_below) for line_below in more)]

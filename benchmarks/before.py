@@ -30,9 +30,16 @@ ROUNDS, STEPS, TURNS, SIZE = 20, 60, 1, 5_000
 
 
 @contextlib.asynccontextmanager
-async def worker(tree: Path, app: str, address: str, queue: str) -> AsyncIterator[int]:
+async def worker(
+    tree: Path, app: str, address: str, queue: str, **environment: str
+) -> AsyncIterator[int]:
     """A worker process of a tree. Yields its id."""
-    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree), "PERDURE_TASK_QUEUE": queue}
+    variables = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(tree),
+        "PERDURE_TASK_QUEUE": queue,
+        **environment,
+    }
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "perdure", "worker", app, "--address", address,
         cwd=tree, env=variables,

@@ -1,8 +1,9 @@
 """The command line: `perdure`.
 
 The commands for callers are in `perdure.clients.cli`, those that run workers in
-`perdure.worker.commands`, those that release them in `perdure.worker.deploy_commands`, and those
-that serve agents in `perdure.worker.gateway_commands`. `perdure doctor` is in
+`perdure.worker.commands`, those that release them in `perdure.worker.deploy_commands`, those that
+serve agents in `perdure.worker.gateway_commands`, and the codec server in
+`perdure.worker.codec_commands`. `perdure doctor` is in
 `perdure.worker.doctor`.
 """
 
@@ -30,6 +31,7 @@ from perdure.clients.cli.schedules import schedule
 from perdure.clients.cli.sessions import chat, session
 from perdure.clients.cli.setup import setup
 from perdure.clients.cli.turns import turns
+from perdure.worker.codec_commands import codec
 from perdure.worker.commands import dev, worker
 from perdure.worker.deploy_commands import deploy
 from perdure.worker.doctor.command import doctor
@@ -43,7 +45,7 @@ Run `perdure COMMAND --help` for more, with examples.
 COMMANDS = (
     *turns.commands.values(),
     *(finish, emit, chat, session, schedule, batch),
-    *(dev, worker, deploy, serve, hooks, setup, doctor),
+    *(dev, worker, deploy, serve, codec, hooks, setup, doctor),
     *(ask, demo, mcp, completion),
 )
 

@@ -49,6 +49,7 @@ PerdureError                        something unexpected; the message says where
     ├── CallFinishedError           the call has a result already, or is not waited for any more
     ├── UnknownVersionError         a later release recorded this: use that release
     ├── PayloadDecodeError          the turn is encoded by a codec that this process does not have
+    │   └── DecryptionError         its key is missing here, or it was changed or put elsewhere
     ├── ConfigurationError          fix the set-up: the message says what
     ├── TooManyRequestsError        too many updates of a turn or session are under way: try later
     └── ServerUnreachableError      no Temporal server answers at this address
@@ -76,6 +77,7 @@ __all__ = [
     "BatchNotFoundError",
     "CallFinishedError",
     "ConfigurationError",
+    "DecryptionError",
     "DuplicateToolError",
     "EffectNotUndoneError",
     "EffectUnknownError",
@@ -476,6 +478,12 @@ class PayloadDecodeError(PerdureError):
     """A payload of the turn cannot be decoded by the data converter of this process."""
 
     code = "PAYLOAD_DECODE"
+
+
+class DecryptionError(PayloadDecodeError):
+    """A payload is encrypted with a key that is missing, or was changed, or is of another turn."""
+
+    code = "DECRYPTION"
 
 
 class ConfigurationError(PerdureError):

@@ -282,6 +282,8 @@ BATCH_EVENTS = 1_000
 BATCH_ROUNDS = 20
 """The number of times that a batch may be run, the first one included."""
 
+CODEC_BODY_BYTES = 16 * 1024 * 1024
+"""The largest body of a request to `perdure codec`: the web UI sends the payloads of a page."""
 HTTP_CONNECTIONS = 4_000
 """The number of connections of a process of `perdure serve`. Beyond it, the one that has waited
 longest without a request is closed, or else a new one is refused."""

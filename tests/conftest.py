@@ -29,12 +29,14 @@ import hypothesis
 import pytest
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowHistory
+from temporalio.converter import DataConverter
 from temporalio.worker._workflow import _InterruptDeadlockError
 
 from perdure import Agent, AgentReport, ModelRetryPolicy, Outcome, Registry, limits
 from perdure.clients import AgentClient, Turn
 from perdure.clients.reading.feed import Feed, Feeds
 from perdure.errors import PerdureError
+from perdure.temporal.data_converter import chosen
 from perdure.temporal.histories.runs import run_after
 from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.testing import ScriptedModel
@@ -340,9 +342,14 @@ async def check_history(client: Client, turn_id: str, run_id: str | None) -> Non
     if run_after(history.events[-1]):
         await check_next_run(client, state, history)
     converter = client.data_converter
-    if converter.payload_codec or converter.external_storage:
-        return  # the process that replays histories has neither
+    if converter.external_storage or keys_of(converter) != keys_of(chosen()):
+        return  # the process that replays histories has what the environment names
     keep(history, turn_id, run_id or history.run_id)
+
+
+def keys_of(converter: DataConverter) -> object:
+    """The names of the keys of a converter that encrypts; of another codec, the codec."""
+    return getattr(converter.payload_codec, "key_names", converter.payload_codec)
 
 
 _counted = itertools.count()

@@ -28,6 +28,7 @@ from perdure.values.model_retry import APolicy, ModelRetryPolicy
 from perdure.values.prices import Price
 from perdure.values.profiles import ModelProfile
 from perdure.worker import deployment, health, setup_checks, startup
+from perdure.worker.decrypting import check_keys
 from perdure.worker.plugin import PerdurePlugin
 from perdure.worker.queues import ModelQueue
 from perdure.worker.settings import WorkerSettings
@@ -211,6 +212,7 @@ async def serve(
         converter=app.data_converter,
         identity=supervised.identity if supervised else None,
     )
+    await check_keys(client, app.polled_queue)
 
     def begin() -> None:
         _begin(app, on_start)

@@ -215,6 +215,13 @@ def _loaded(target: str) -> AgentWorker:
     is_flag=True,
     help="Start the worker again when a Python file of its agents changes.",
 )
+@click.option(
+    "--encrypt",
+    "encrypts",
+    is_flag=True,
+    help="Encrypt what the server stores, with the keys of the environment or a key in the"
+    " database's folder; the web UI shows it decrypted.",
+)
 @click.option("--serve", metavar="HOST:PORT", hidden=True)
 @click.option("--parent", type=int, hidden=True)
 @options.json_lines("Print where the server is, as one line of JSON.")
@@ -225,6 +232,7 @@ async def dev(
     state: Path,
     no_ui: bool,
     reloads: bool,
+    encrypts: bool,
     serve: str | None,
     parent: int | None,
     as_json: bool,
@@ -242,16 +250,20 @@ async def dev(
     if reloads and not app:
         raise ConfigurationError("--reload starts a worker again, so it needs MODULE:NAME")
     _prepare(attached=attached)
+    keys = _encrypted(state) if encrypts else None
     agents = _loaded(app) if app and not reloads else None
     async with contextlib.AsyncExitStack() as stack:
         stopped = stack.enter_context(_stop_signals()) if agents is None else asyncio.Event()
-        where, is_new = await stack.enter_async_context(_server(state, port, ui=not no_ui))
+        serving = _server(state, port, ui=not no_ui, encrypts=encrypts)
+        where, is_new = await stack.enter_async_context(serving)
         if agents is not None:  # a program that is refused prints no address
             stack.enter_context(only_worker(state, agents.polled_queue, app or ""))
         page = None
         if _serves_page(app, is_new=is_new, is_hidden=no_ui or attached):
             page = await _page(stack, where, agents, port)
-        introduce = functools.partial(_introduce, where, page, is_new=is_new, as_json=as_json)
+        introduce = functools.partial(
+            _introduce, where, page, is_new=is_new, as_json=as_json, keys=keys
+        )
         code = 0
         if reloads and app:
             code = await _reloading(_serving(app, state, where.address), stopped, introduce)
@@ -284,18 +296,33 @@ def _have_no_version() -> None:
     os.environ[DEPLOYMENT] = ""
 
 
+def _encrypted(state: Path) -> str | None:
+    """Turn encryption on, and return the file with the keys, unless they are the environment's."""
+    from perdure.worker.dev import encryption
+
+    return encryption.prepare(state)
+
+
 @contextlib.asynccontextmanager
 async def _server(
-    folder: Path, port: int, *, ui: bool
+    folder: Path, port: int, *, ui: bool, encrypts: bool
 ) -> AsyncIterator[tuple[ServerAddress, bool]]:
     """Yield the address of the server on a folder, and whether the server is new and ends here."""
+    from perdure.worker.dev import encryption
     from perdure.worker.dev.server import DevServer, running
 
     where = await running(folder)
     if where is not None:
         yield where, False
         return
-    async with DevServer(folder=folder, port=port, ui=ui) as server:
+    async with contextlib.AsyncExitStack() as stack:
+        origins, extra = set[str](), list[str]()
+        if encrypts and ui:
+            codec = await stack.enter_async_context(encryption.served(origins))
+            extra = [f"--ui-codec-endpoint={codec}"]
+        server = DevServer(folder=folder, port=port, ui=ui, extra_args=extra)
+        await stack.enter_async_context(server)
+        origins |= encryption.of_ui(server.address.ui)
         yield server.address, True
 
 
@@ -382,12 +409,16 @@ def _until_mended(error: PerdureError, watcher: Watcher) -> int:
     return CHANGED
 
 
-def _introduce(where: ServerAddress, page: str | None, *, is_new: bool, as_json: bool) -> None:
+def _introduce(
+    where: ServerAddress, page: str | None, *, is_new: bool, as_json: bool, keys: str | None
+) -> None:
     if as_json:
         addresses = {"address": where.address, "ui": where.ui, "page": page}
         print(json.dumps({**addresses, "started": is_new, "server": where.binary}), flush=True)
-    else:
-        _introduce_to_people(where, page, is_new=is_new)
+        return
+    _introduce_to_people(where, page, is_new=is_new)
+    if keys:
+        _say(f"encrypted; for other terminals: export PERDURE_ENCRYPTION_KEYS_FILE={keys}")
 
 
 def _introduce_to_people(where: ServerAddress, page: str | None, *, is_new: bool) -> None:

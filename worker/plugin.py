@@ -50,6 +50,7 @@ from perdure.temporal.names import (
 )
 from perdure.worker import deployment, internals, replaying, slots
 from perdure.worker.assembly import build
+from perdure.worker.decrypting import Decrypting
 from perdure.worker.ends import TakenTasks
 from perdure.worker.queues import ModelQueue, beside
 from perdure.worker.settings import HEARTBEAT_THROTTLE, STICKY_TIMEOUT, WorkerSettings
@@ -161,10 +162,13 @@ class PerdurePlugin(Plugin):
             config["unsandboxed_workflow_runner"] = deployment.Following(
                 config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
             )
+        config["unsandboxed_workflow_runner"] = Decrypting(
+            config.get("unsandboxed_workflow_runner"), self._client.data_converter.payload_codec
+        )
         # evictions are how the records of a turn learn about the fate of its task
         if not config.get("disable_safe_workflow_eviction"):
             config["unsandboxed_workflow_runner"] = TakenTasks(
-                config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
+                config["unsandboxed_workflow_runner"]
             )
         slots.separate(config, self._max_model_calls)
         self._config = config

@@ -119,7 +119,7 @@ class Schedule(ReadableSchedule):
             types = {"reason": validation.By}
             validation.check("the pause", {"reason": reason}, types, errors.InvalidRequestError)
         await self._described()
-        await self._pause(note_of(reason or "paused", by))
+        await self._pause(note_of(self._client, reason or "paused", by))
         await self._log("paused", by, reason)
 
     @validation.arguments("the resume")
@@ -130,7 +130,7 @@ class Schedule(ReadableSchedule):
             by: The person or program that resumes it: one line, at most 200 characters.
         """
         await self._described()
-        resumed = SchedulePatch(unpause=note_of("resumed", by))
+        resumed = SchedulePatch(unpause=note_of(self._client, "resumed", by))
         await server.patch(self._client, self.id, resumed)
         await self._log("resumed", by)
 
@@ -156,7 +156,7 @@ class Schedule(ReadableSchedule):
         """
         was_paused = (await self._described()).schedule.state.paused
         why = one_line(reason, limits.BY_CHARACTERS) or "cancelled"
-        await self._pause(note_of(why, by))
+        await self._pause(note_of(self._client, why, by))
         running = (await self._described()).info.running_workflows
         for workflow in running:
             asking = cancelling.request(self._client, workflow.workflow_id, reason, by)
@@ -367,7 +367,7 @@ class Schedule(ReadableSchedule):
         new = replace(new, updates=updates)
         state = description.schedule.state
         if by is not None and not state.paused:
-            state = replace(state, note=note_of("budget added", by))
+            state = replace(state, note=note_of(self._client, "budget added", by))
         made = schedule_of(self._client, new, marks, state)
         return await schedule_updates.update(
             self._client, self.id, description.raw_description, made, updates[-1]

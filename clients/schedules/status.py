@@ -26,6 +26,7 @@ from perdure.clients.schedules.definition import Definition, OnFailure
 from perdure.clients.schedules.stored import definition_of, request_of
 from perdure.clients.turns.entries import TurnEntry, entry_of
 from perdure.errors import ErrorInfo
+from perdure.temporal.encryption import codec as encryption
 from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import BATCHES, SCHEDULED_MESSAGE
 from perdure.turn.slot import IfRunning, ScheduleLogEntry, Slot
@@ -213,14 +214,18 @@ class ScheduleStatus(ScheduleEntry):
     log: tuple[ScheduleLogEntry, ...] = ()
 
 
-def note_of(text: str, by: str | None) -> str:
-    """Return the note of a schedule about what was done last, and who has done it."""
-    return text if by is None else f"{text}{_BY}{by}"
+def note_of(client: Client, text: str, by: str | None) -> str:
+    """Return the note of a schedule about what was done last, and who has done it.
+
+    It is hidden if the connection encrypts.
+    """
+    note = text if by is None else f"{text}{_BY}{by}"
+    return encryption.hidden(note, client.data_converter.payload_codec)
 
 
-def _read_note(note: str) -> tuple[str, str | None]:
+def _read_note(client: Client, note: str) -> tuple[str, str | None]:
     """Return the text of a note, and the name in it."""
-    text, _, by = note.partition(_BY)
+    text, _, by = encryption.revealed(note, client.data_converter.payload_codec).partition(_BY)
     return text, by or None
 
 
@@ -241,7 +246,7 @@ async def _entry(
     client: Client, schedule_id: str, description: DescribeScheduleResponse
 ) -> ScheduleEntry:
     state, info = description.schedule.state, description.info
-    reason, by = _read_note(state.notes) if state.paused else ("", None)
+    reason, by = _read_note(client, state.notes) if state.paused else ("", None)
     known = ScheduleEntry(
         id=schedule_id,
         state=State.PAUSED if state.paused else State.ACTIVE,

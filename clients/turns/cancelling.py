@@ -28,12 +28,13 @@ async def request(
     Raises:
         RPCError: There is no such run that is not over, or the server does not answer.
     """
+    cause, identity = cancellations.request_of(client, reason, by)
     cancelling = RequestCancelWorkflowExecutionRequest(
         namespace=client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),
-        identity=client.identity if by is None else cancellations.identity_of(by),
+        identity=identity,
         request_id=str(uuid4()),
-        reason=reason,
+        reason=cause,
     )
     await client.workflow_service.request_cancel_workflow_execution(cancelling, retry=True)
 

@@ -132,6 +132,12 @@ class Filter:
         )
 
     def _labels(self) -> set[str]:
+        if self.labels and not search_attributes.labels_are_plain():
+            raise errors.InvalidRequestError(
+                "lists cannot be filtered by labels, because"
+                f" {search_attributes.LABELS_VARIABLE} keeps them out of search"
+                " attributes; filter by agent, state, or the beginning of the id"
+            )
         return {search_attributes.label(name, value) for name, value in self.labels.items()}
 
 

@@ -1,31 +1,62 @@
 """The names of the people and programs that cancel a workflow.
 
 Temporal's request has a reason, and the identity of the client. History keeps both, so the name is
-in the identity. A worker sees the reason alone.
+in the identity. A worker sees the reason alone. A connection that encrypts hides both in the
+reason, and has the identity of the process.
 """
 
 from __future__ import annotations
 
+import json
+
+from pydantic import TypeAdapter, ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client
+from temporalio.converter import DataConverter, PayloadCodec
+
+from perdure.temporal.encryption.codec import Encryption, revealed
 
 _BY = "by:"
 """How the identity with a name begins. The SDK's own is `<process>@<host>`."""
+_HIDDEN = TypeAdapter(tuple[str, str])
+"""The reason and the name, as they are hidden together."""
 
 
-def identity_of(by: str) -> str:
-    """Return the identity of a request of this person or program."""
-    return f"{_BY}{by}"
+def request_of(client: Client, reason: str, by: str | None) -> tuple[str, str]:
+    """Return the reason and the identity of a request of this person or program."""
+    codec = client.data_converter.payload_codec
+    if not isinstance(codec, Encryption):
+        return reason, client.identity if by is None else f"{_BY}{by}"
+    hidden = codec.hide(json.dumps([reason, by], ensure_ascii=False) if by else reason)
+    return hidden, client.identity
 
 
-def requested(event: HistoryEvent) -> tuple[str, str | None]:
+def requested(event: HistoryEvent, converter: DataConverter) -> tuple[str, str | None]:
     """Return the reason and the name of the event that records a request."""
     asked = event.workflow_execution_cancel_requested_event_attributes
-    by = asked.identity.removeprefix(_BY) if asked.identity.startswith(_BY) else None
-    return asked.cause, by
+    if asked.identity.startswith(_BY):
+        return asked.cause, asked.identity.removeprefix(_BY)
+    return _with_name(asked.cause, converter.payload_codec)
+
+
+def reason_in(cause: str, codec: PayloadCodec | None) -> str:
+    """Return the reason of a request as the workflow gets it."""
+    return _with_name(cause, codec)[0]
+
+
+def _with_name(cause: str, codec: PayloadCodec | None) -> tuple[str, str | None]:
+    """Return the reason and the name of a request, which may be hidden."""
+    text = revealed(cause, codec)
+    if text == cause or not text.startswith('["'):
+        return text, None
+    try:
+        reason, by = _HIDDEN.validate_json(text)
+    except ValidationError:  # a reason of the user's that begins like this
+        return text, None
+    return reason, by
 
 
 async def last_name(client: Client, id: str, run_id: str) -> str | None:
@@ -47,7 +78,7 @@ async def last_name(client: Client, id: str, run_id: str) -> str | None:
             page = await service.get_workflow_execution_history_reverse(request, retry=True)
             for event in page.history.events:
                 if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
-                    return requested(event)[1]
+                    return requested(event, client.data_converter)[1]
                 run_id = (
                     event.workflow_execution_started_event_attributes.continued_execution_run_id
                 )

@@ -16,7 +16,7 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import GrpcCompression
 
 from perdure import errors
-from perdure.temporal import data_converter, secrets
+from perdure.temporal import data_converter, search_attributes, secrets
 from perdure.temporal.core_exit import stop_core_at_exit
 from perdure.temporal.names import LOCAL
 
@@ -54,10 +54,14 @@ async def connect_local(address: str, *, converter: DataConverter | None = None)
         ConfigurationError: The data converter cannot be loaded or used.
     """
     log_core()
+    search_attributes.labels_are_plain()  # refuses a value that is none, before there is a turn
     chosen = data_converter.chosen(converter)
     try:
         connecting = Client.connect(
-            address, data_converter=chosen, grpc_compression=compression_for(address)
+            address,
+            data_converter=chosen,
+            header_codec_behavior=data_converter.headers_of(chosen),
+            grpc_compression=compression_for(address),
         )
         return await asyncio.wait_for(connecting, TIMEOUT_S)
     except (RuntimeError, TimeoutError) as error:
@@ -84,6 +88,7 @@ async def connect(
             the data converter cannot be loaded.
     """
     settings, chosen = _settings(), data_converter.chosen(converter)
+    search_attributes.labels_are_plain()  # refuses a value that is none, before there is a turn
     target = address or settings.get("target_host") or LOCAL
     settings["target_host"] = target
     if namespace:
@@ -95,6 +100,7 @@ async def connect(
         connecting = Client.connect(
             **settings,
             data_converter=chosen,
+            header_codec_behavior=data_converter.headers_of(chosen),
             identity=identity,
             grpc_compression=compression_for(target),
         )

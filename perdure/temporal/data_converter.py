@@ -1,7 +1,8 @@
 """The data converter of Perdure's connections, for encryption and external storage.
 
-`PERDURE_DATA_CONVERTER=module:name` names a converter for workers, clients, all commands and tests;
-an argument in code overrides it.
+`PERDURE_ENCRYPTION_KEYS` or a file of keys turns encryption on, and
+`PERDURE_DATA_CONVERTER=module:name` names a converter, for workers, clients, all commands and
+tests. A converter in code overrides the latter, and its codec, if it has one, both.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from temporalio.api.common.v1 import Payload
-from temporalio.common import RawValue
+from temporalio.common import HeaderCodecBehavior, RawValue
 from temporalio.converter import (
     DataConverter,
     DefaultFailureConverter,
@@ -26,6 +27,8 @@ from temporalio.converter import (
 from perdure import errors, validation
 from perdure.errors import PerdureError
 from perdure.temporal.default_payloads import DEFAULT
+from perdure.temporal.encryption import keys as encryption_keys
+from perdure.temporal.encryption.codec import EncodedFailures, Encryption
 from perdure.text import one_line
 
 VARIABLE = "PERDURE_DATA_CONVERTER"
@@ -39,18 +42,24 @@ Converter = (
 
 _OURS = Payload(metadata={"encoding": b"json/plain"}, data=b'{"a":1}')
 _MEMO = {"a": 1}
+_FAILURES = (
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    EncodedFailures,
+)
 _WORDS = 300
 
 
 def chosen(data_converter: DataConverter | None = None) -> DataConverter:
     """Return the converter of a new connection.
 
-    It is `data_converter`, else the converter in the environment, else Temporal's default. With a
-    codec, failures are encoded too, as their messages quote tools and guardrails.
+    It is `data_converter`, else the converter in the environment, else Temporal's default; with
+    keys in the environment it encrypts, unless `data_converter` has a codec. With a codec, failures
+    are encoded too, as their messages quote tools and guardrails.
 
     Raises:
         ConfigurationError: It cannot be loaded, is not a data converter, or cannot carry Perdure's
-            payloads.
+            payloads; or the keys cannot be read, or are set beside another codec.
     """
     validation.check(
         "the connection", {"data_converter": data_converter}, {"data_converter": Converter}
@@ -58,6 +67,14 @@ def chosen(data_converter: DataConverter | None = None) -> DataConverter:
     target = os.environ.get(VARIABLE, "")
     converter = data_converter or (_loaded(target) if target else DEFAULT)
     check(converter)
+    keys = encryption_keys.from_environment()
+    if keys and data_converter is None and converter.payload_codec is not None:
+        raise errors.ConfigurationError(
+            f"{VARIABLE}={target} has a codec, and {encryption_keys.VARIABLE} is set, too; set one"
+            " of them, or name a converter without a codec"
+        )
+    if keys and converter.payload_codec is None:
+        return encrypting(converter, keys)
     if (
         converter.payload_codec is not None
         and converter.failure_converter_class is DefaultFailureConverter
@@ -66,6 +83,28 @@ def chosen(data_converter: DataConverter | None = None) -> DataConverter:
             converter, failure_converter_class=DefaultFailureConverterWithEncodedAttributes
         )
     return converter
+
+
+def encrypting(converter: DataConverter, keys: Mapping[str, bytes]) -> DataConverter:
+    """Return a converter that encrypts what another one has converted.
+
+    Raises:
+        ConfigurationError: The failure converter of that one is the user's own.
+    """
+    if converter.failure_converter_class not in _FAILURES:
+        raise errors.ConfigurationError(
+            f"the failure converter {converter.failure_converter_class.__name__} cannot be used"
+            " with encryption, which has its own; leave it out"
+        )
+    return replace(
+        converter, payload_codec=Encryption(keys), failure_converter_class=EncodedFailures
+    )
+
+
+def headers_of(converter: DataConverter) -> HeaderCodecBehavior:
+    """Return whether headers, such as the context of a trace, are encrypted."""
+    encrypts = isinstance(converter.payload_codec, Encryption)
+    return HeaderCodecBehavior.CODEC if encrypts else HeaderCodecBehavior.NO_CODEC
 
 
 def check(converter: DataConverter) -> None:

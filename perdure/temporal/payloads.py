@@ -19,6 +19,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from perdure import errors, limits
+from perdure.temporal.encryption import codec as encryption
 from perdure.text import one_line
 
 if TYPE_CHECKING:
@@ -125,9 +126,12 @@ def unpack(raw: RawValue, cls: type[V]) -> V:
     """Parse a payload as a value of `cls`, ignoring unknown fields.
 
     Raises:
+        DecryptionError: The payload is encrypted, and could not be decrypted.
         InvalidRequestError: The payload is not JSON, or does not have this shape; the message
             describes the problem.
     """
+    if encryption.is_encrypted(raw.payload):
+        raise undecodable(None, [raw.payload])
     encoding = raw.payload.metadata.get("encoding", b"")
     if encoding != _JSON["encoding"]:
         raise errors.InvalidRequestError(
@@ -151,6 +155,9 @@ async def decoded(
     try:
         return await converter.decode(payloads, types)
     except Exception as error:
+        codec = converter.payload_codec
+        if isinstance(codec, encryption.Encryption):  # it notes why, and does not fail
+            payloads = await codec.decode(payloads)
         raise undecodable(error, payloads) from error
 
 
@@ -167,6 +174,12 @@ def undecodable(error: Exception | None, payloads: Sequence[Payload]) -> errors.
 
     Such a message may quote a key.
     """
+    encrypted = next(filter(encryption.is_encrypted, payloads), None)
+    if encrypted is not None:
+        return errors.DecryptionError(
+            f"the turn cannot be read: {encryption.problem(encrypted)}",
+            context={"key": encryption.key_of(encrypted)},
+        )
     foreign = next(
         (payload.metadata["encoding"] for payload in payloads if is_foreign(payload)), None
     )

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
@@ -31,6 +32,7 @@ from temporalio.common import (
     TypedSearchAttributes,
 )
 
+from perdure import errors
 from perdure.text import head, size
 from perdure.values.reports import Outcome
 from perdure.values.states import OfTurn, State
@@ -44,6 +46,8 @@ AGENT = SearchAttributeKey.for_keyword("PerdureAgent")
 STATE = SearchAttributeKey.for_keyword("PerdureState")
 OUTCOME = SearchAttributeKey.for_keyword("PerdureOutcome")
 PARENT = SearchAttributeKey.for_keyword("PerdureParent")
+LABELS_VARIABLE = "PERDURE_LABELS_PLAIN"
+_ANSWERS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 LABELS = SearchAttributeKey.for_keyword_list("PerdureLabels")
 SPENT = SearchAttributeKey.for_float("PerdureSpent")
 STEPS = SearchAttributeKey.for_int("PerdureSteps")
@@ -73,13 +77,32 @@ def at_start(
         SearchAttributePair(AGENT, keyword(agent)),
         SearchAttributePair(STATE, State.RUNNING.value),
     ]
-    if labels:
-        pairs.append(SearchAttributePair(LABELS, list(searchable(labels))))
+    if written := list(searchable(shown_labels(labels))):
+        pairs.append(SearchAttributePair(LABELS, written))
     if parent:
         pairs.append(SearchAttributePair(PARENT, keyword(parent)))
     if schedule:
         pairs.append(SearchAttributePair(SCHEDULE, keyword(schedule)))
     return TypedSearchAttributes(pairs)
+
+
+def labels_are_plain() -> bool:
+    """Return whether labels may be outside of payloads, where nothing encrypts them.
+
+    Raises:
+        ConfigurationError: The variable is neither a yes nor a no.
+    """
+    value = os.environ.get(LABELS_VARIABLE, "yes").strip().lower()
+    if value not in _ANSWERS:
+        raise errors.ConfigurationError(
+            f"{LABELS_VARIABLE} must be one of {', '.join(_ANSWERS)}, not {value!r}"
+        )
+    return _ANSWERS[value]
+
+
+def shown_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the labels for search attributes, logs and spans: all or none."""
+    return labels if labels and labels_are_plain() else {}
 
 
 def made_up_for(present: TypedSearchAttributes, agent: str, labels: Mapping[str, str]) -> Updates:

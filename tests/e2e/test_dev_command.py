@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 
@@ -116,3 +117,41 @@ def test_dev_without_the_extra_http_has_no_page(perdure: CommandLine) -> None:
 
     assert ["web UI    " in one for one in told] == [True, False]
     assert ["page      " in one for one in told] == [False, False]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("G4", "G14")
+def test_dev_encrypts_and_its_web_ui_decrypts(perdure: CommandLine) -> None:
+    """With a key that it makes and keeps; a command with the key reads the turn, one without does
+    not, and no page but the web UI may ask the codec server.
+    """
+    started = ("dev", "agents:talker", "--port", "0", "--encrypt")
+    with perdure.started(*started) as dev:
+        address = dev.wait_for(r"Temporal  (\S+)")[1]
+        ui = dev.wait_for(r"web UI    (\S+)")[1]
+        keys = dev.wait_for(r"export PERDURE_ENCRYPTION_KEYS_FILE=(\S+)")[1]
+        dev.wait_for("talker on task queue 'perdure'")
+        key = {"PERDURE_ENCRYPTION_KEYS_FILE": keys}
+        ran = perdure("run", "talker", "hello", "--id", "t1", "--address", address, **key)
+        without = perdure("show", "t1", "--address", address)
+        codec = httpx.get(f"{ui}/api/v1/settings").json()["Codec"]["Endpoint"]
+        events = httpx.get(f"{ui}/api/v1/namespaces/default/workflows/t1/history").json()
+        stored = events["history"]["events"][0]["workflowExecutionStartedEventAttributes"]["input"]
+        asked = [
+            httpx.post(f"{codec}/decode", json=stored, headers={"origin": origin})
+            for origin in (ui, "http://evil.example.com")
+        ]
+        code = dev.interrupt()
+    with perdure.started(*started, "--no-ui") as again:
+        again.wait_for("Ctrl-C")
+        kept = perdure.folder.joinpath(".perdure/encryption-keys").read_text(encoding="utf-8")
+        again.interrupt()
+
+    assert ran.returncode == 0, ran.stderr
+    assert (without.returncode, "encrypted with the key 'dev'" in without.stderr) == (2, True)
+    assert "hello" not in json.dumps(events)
+    assert [answer.status_code for answer in asked] == [200, 403]
+    assert "hello" in base64.b64decode(asked[0].json()["payloads"][0]["data"]).decode()
+    assert (perdure.folder / ".perdure/encryption-keys").stat().st_mode & 0o077 == 0
+    assert kept.startswith("dev:")
+    assert code == 0

@@ -16,6 +16,7 @@ from pathlib import Path
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
+from perdure.temporal.data_converter import chosen
 from perdure.workflows import AgentTurn
 from perdure.workflows.single_input import OneInput
 
@@ -31,7 +32,7 @@ def read(path: Path) -> WorkflowHistory:
 
 async def replay(paths: list[Path]) -> None:
     """Replay them one by one; the first failure ends it with its error and its name."""
-    replayer = Replayer(workflows=[AgentTurn], interceptors=[OneInput()])
+    replayer = Replayer(data_converter=chosen(), workflows=[AgentTurn], interceptors=[OneInput()])
     for path in paths:
         try:
             await replayer.replay_workflow(read(path))

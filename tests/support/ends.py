@@ -314,6 +314,13 @@ ELSEWHERE = {
         "the turn waits for a worker that knows it",
         "integration/turns/test_carried_state.py::test_state_of_a_later_version_waits_for_its_release",
     ),
+    errors.DecryptionError: (
+        "ends a turn whose worker lacks the key, before it begins",
+        (
+            "integration/worker/test_encryption.py"
+            "::test_worker_without_the_key_ends_a_new_turn_at_once"
+        ),
+    ),
     errors.PayloadDecodeError: (
         "told to who lacks the codec",
         (

@@ -9,6 +9,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.worker import Replayer
 
+from perdure.temporal.data_converter import chosen
 from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
@@ -20,7 +21,7 @@ STARTED = "workflowExecutionStartedEventAttributes"
 async def replayed(told: dict[str, Any]) -> WorkflowHistory:
     """Replay a history."""
     history = WorkflowHistory.from_json(told["events"][0][STARTED]["workflowId"], json.dumps(told))
-    found = await Replayer(workflows=WORKFLOWS).replay_workflow(history)
+    found = await Replayer(data_converter=chosen(), workflows=WORKFLOWS).replay_workflow(history)
     assert found.replay_failure is None
     return history
 

@@ -63,6 +63,7 @@ CODES = {
     "ApprovalConflictError": "APPROVAL_CONFLICT",
     "CallFinishedError": "CALL_FINISHED",
     "PayloadDecodeError": "PAYLOAD_DECODE",
+    "DecryptionError": "DECRYPTION",
     "ConfigurationError": "CONFIGURATION",
     "TooManyRequestsError": "TOO_MANY_REQUESTS",
     "ServerUnreachableError": "SERVER_UNREACHABLE",

@@ -56,6 +56,7 @@ def test_every_error_of_callers_has_a_status() -> None:
     assert {name for name, one in found.items() if one.status_code == 500} == {
         "UnknownVersionError",
         "PayloadDecodeError",
+        "DecryptionError",
         "ConfigurationError",
     }
     for name, one in found.items():

@@ -17,6 +17,7 @@ from opentelemetry.util.types import AttributeValue
 
 from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
+from perdure.temporal.search_attributes import shown_labels
 from perdure.turn.keys import ModelKey, ToolKey
 from perdure.turn.wire import Summary, TurnRequest
 from perdure.values.answers import ModelAnswer
@@ -169,7 +170,7 @@ def of_agent(agent: AgentDefinition, started: TurnRequest | None) -> Attributes:
 
 def of_turn(turn_id: str, run_id: str, request: TurnRequest | None) -> Attributes:
     """Return the attributes that identify a turn."""
-    labels = request.labels if request else {}
+    labels = shown_labels(request.labels) if request else {}
     return {
         OPERATION: INVOKE_AGENT,
         AGENT: request.agent if request else "",

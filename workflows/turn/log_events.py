@@ -21,6 +21,8 @@ from temporalio import workflow
 
 from perdure import errors
 from perdure.errors import ErrorInfo, PerdureError, Severity
+from perdure.temporal.encryption import keys as encryption_keys
+from perdure.temporal.search_attributes import shown_labels
 from perdure.temporal.trace_ids import TURN_ENDED, WAIT_BEGAN, WRITE
 from perdure.text import one_line, word
 from perdure.turn import approvals, fallback, steps
@@ -387,14 +389,16 @@ def _write(
         return
     info = workflow.info()
     request = state.request
+    labels = shown_labels(request.labels) if request else {}
+    tells = not encryption_keys.is_on()  # a message may quote what is encrypted elsewhere
     values: dict[str, Value] = {
         "event_id": f"{info.run_id}/{event}/{key}",
         "agent": request.agent if request else "",
         **({"last_agent": state.other_agent} if state.other_agent else {}),
         "task": info.workflow_id,
         **fields,
-        **({"error": one_line(error_text, _ERROR_CHARACTERS)} if error_text else {}),
-        **({f"label.{name}": value for name, value in request.labels.items()} if request else {}),
+        **({"error": one_line(error_text, _ERROR_CHARACTERS)} if tells and error_text else {}),
+        **({f"label.{name}": value for name, value in labels.items()}),
     }
     line = " ".join(
         f"{_shown(name)}={_shown(value)}"

@@ -184,7 +184,7 @@ class SessionReader:
                     event.workflow_execution_update_accepted_event_attributes
                 )
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
-                return cancelled(*cancellations.requested(event))
+                return cancelled(*cancellations.requested(event, self._converter))
             case kind if kind in _CLOSED:
                 return SessionClosed(_CLOSED[kind])
             case kind if kind in _TURN_ENDS:

@@ -33,8 +33,10 @@ from temporalio.exceptions import (
     WorkflowAlreadyStartedError,
 )
 
+from perdure import errors
 from perdure.errors import PerdureError
 from perdure.temporal import cancellations, failures, outcomes
+from perdure.temporal.encryption.codec import Encryption
 from perdure.temporal.histories.workflow_tasks import TaskBoundaries
 from perdure.temporal.names import (
     ADD_BUDGET,
@@ -158,7 +160,7 @@ class HistoryReader:
         return None if read is None else await read(self, event)
 
     async def _cancelled(self, event: HistoryEvent) -> Recorded:
-        return CancelRequested(*cancellations.requested(event))
+        return CancelRequested(*cancellations.requested(event, self._converter))
 
     async def _admit(self, event: HistoryEvent) -> None:
         request = event.workflow_execution_update_admitted_event_attributes.request
@@ -374,7 +376,11 @@ class HistoryReader:
             and is_foreign(failure.encoded_attributes)
             and not self._is_worker
         ):
-            raise undecodable(None, [failure.encoded_attributes])
+            is_ours = isinstance(self._converter.payload_codec, Encryption)
+            if not is_ours:
+                raise undecodable(None, [failure.encoded_attributes])
+            if getattr(exception, "type", None) == errors.DecryptionError.code:
+                raise errors.from_info(failures.error_in(exception))
         return exception
 
     async def _raw(self, payloads: Iterable[Payload]) -> RawValue:

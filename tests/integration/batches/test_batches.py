@@ -41,6 +41,7 @@ from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.turns.updates import ask
 from perdure.temporal import access
+from perdure.temporal.data_converter import chosen
 from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import (
     ADD_BUDGET,
@@ -148,7 +149,7 @@ async def check(client: Client, batch: str) -> dict[str, int]:
     for workflow_id in ids:
         history = await client.get_workflow_handle(workflow_id).fetch_history()
         assert_no_task_failed(history)
-        await Replayer(workflows=WORKFLOWS).replay_workflow(history)
+        await Replayer(data_converter=chosen(), workflows=WORKFLOWS).replay_workflow(history)
         sizes[workflow_id] = len(history.events)
     return sizes
 

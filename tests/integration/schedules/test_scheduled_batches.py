@@ -17,6 +17,7 @@ from perdure import Budget, Outcome, errors
 from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient, Batch, BatchOf, BatchResult, Schedule, State
 from perdure.clients.schedules.definition import turn_id_of
+from perdure.temporal.data_converter import chosen
 from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.temporal.names import BATCH
 from perdure.testing import FunctionModel, ScriptedModel, fails, says
@@ -92,7 +93,7 @@ async def test_schedule_runs_its_tasks_as_a_batch_at_each_time(runtime: Runtime)
             handle = client.temporal.get_workflow_handle(batches[0].id, run_id=run)
             history = await handle.fetch_history()
             assert_no_task_failed(history)
-            await Replayer(workflows=WORKFLOWS).replay_workflow(history)
+            await Replayer(data_converter=chosen(), workflows=WORKFLOWS).replay_workflow(history)
         await daily.delete()
 
     assert again.id == daily.id

@@ -16,6 +16,7 @@ from perdure.clients import AgentClient, Schedule, ScheduledTurn, Session
 from perdure.clients.schedules.definition import turn_id_of
 from perdure.session.facts import MessageSent
 from perdure.session.wire import SessionRequest
+from perdure.temporal.data_converter import chosen
 from perdure.temporal.names import SCHEDULED_MESSAGE, SESSION
 from perdure.temporal.payloads import pack
 from perdure.testing import FunctionModel, ModelRequest, Reply, ScriptedModel, fails, says
@@ -178,7 +179,7 @@ async def test_message_is_skipped_queued_or_interrupts(runtime: Runtime) -> None
         last = await last_when(often, [Outcome.COMPLETED, Outcome.COMPLETED, None])
         for message_id in (queued, urgent, turn_id_of(often.id, skipped)):
             handle = client.temporal.get_workflow_handle(message_id)
-            replayed = await Replayer(workflows=WORKFLOWS).replay_workflow(
+            replayed = await Replayer(data_converter=chosen(), workflows=WORKFLOWS).replay_workflow(
                 await handle.fetch_history()
             )
             assert replayed.replay_failure is None

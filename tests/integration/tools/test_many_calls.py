@@ -20,6 +20,7 @@ from temporalio.worker import (
 from temporalio.workflow import ContinueAsNewError
 
 from perdure import Agent, AgentReport, Budget, Outcome, Price, Usage, errors, limits, tool
+from perdure.temporal.data_converter import chosen
 from perdure.testing import ByTask, ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.turn.keys import ToolKey
@@ -223,9 +224,9 @@ async def test_history_that_the_server_counts_goes_on_in_a_new_run(runtime: Runt
     for size in (limits.RUN_BYTES - 1, limits.RUN_BYTES):
         Ends.found.clear()
         events[last].workflow_task_started_event_attributes.history_size_bytes = size
-        await Replayer(workflows=[AgentTurn], interceptors=[Ends()]).replay_workflow(
-            WorkflowHistory(turn.id, events[: last + 1])
-        )
+        await Replayer(
+            data_converter=chosen(), workflows=[AgentTurn], interceptors=[Ends()]
+        ).replay_workflow(WorkflowHistory(turn.id, events[: last + 1]))
         goes_on.append([type(error) for error in Ends.found])
 
     assert goes_on[0] == []

@@ -10,6 +10,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from perdure import Agent, limits
+from perdure.temporal.data_converter import chosen
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.turn.history_limits import replayable_events
 from perdure.workflows import AgentTurn
@@ -74,7 +75,7 @@ async def test_history_of_a_release_that_did_not_go_on_in_a_new_run_replays(
         f"{seconds:.3f}s"
     )
 
-    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(
+    replayed = await Replayer(data_converter=chosen(), workflows=[AgentTurn]).replay_workflow(
         WorkflowHistory.from_json(turn.id, json.dumps(told))
     )
 
@@ -91,7 +92,7 @@ async def test_longer_history_of_a_release_without_a_limit_replays(runtime: Runt
         told = json.loads((await client.history(turn)).to_json())
     told["events"][0]["workflowExecutionStartedEventAttributes"]["workflowTaskTimeout"] = "1s"
 
-    replayed = await Replayer(workflows=[AgentTurn]).replay_workflow(
+    replayed = await Replayer(data_converter=chosen(), workflows=[AgentTurn]).replay_workflow(
         WorkflowHistory.from_json(turn.id, json.dumps(told))
     )
 

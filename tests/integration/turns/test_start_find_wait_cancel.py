@@ -41,7 +41,7 @@ from perdure import (
 )
 from perdure.clients import AgentClient
 from perdure.clients.turns.starting import IfExists
-from perdure.temporal.connect import TIMEOUT_S, connect
+from perdure.temporal.connect import TIMEOUT_S, connect, connect_local
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.worker import AgentWorker
 
@@ -772,7 +772,7 @@ async def test_queue_that_nobody_polls_is_said_within_ten_seconds(
     waiting = asyncio.create_task(turn.result())
     await eventually(lambda: bool(warnings()), "the warning", within_s=10)
     app = AgentWorker(ADDER, task_queue=queue, providers={"scripted": ScriptedModel(says("five"))})
-    async with app.running(await Client.connect(perdure_server)):
+    async with app.running(await connect_local(perdure_server)):
         report = await waiting
 
     [said] = warnings()

@@ -13,6 +13,7 @@ from temporalio.worker import Replayer
 from perdure import Budget, errors
 from perdure.clients import Session
 from perdure.session.wire import SessionRequest
+from perdure.temporal.data_converter import chosen
 from perdure.temporal.failures import RUN_ENDS
 from perdure.temporal.names import RESUME, SESSION
 from perdure.temporal.payloads import NOTHING, pack
@@ -131,7 +132,9 @@ async def test_session_goes_on_in_new_runs_under_a_stream_of_updates(runtime: Ru
             for run in runs
         ]
 
-    replayer = Replayer(workflows=[AgentSession], interceptors=[OneInput()])
+    replayer = Replayer(
+        data_converter=chosen(), workflows=[AgentSession], interceptors=[OneInput()]
+    )
     for history in histories:
         await replayer.replay_workflow(history)
     assert status.budget == Budget(model_calls=budget)

@@ -22,6 +22,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 import perdure
 from perdure import Agent, errors, tool, workflows
 from perdure.agents.skills import Skill
+from perdure.temporal.data_converter import chosen
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker, PerdurePlugin
 
@@ -222,6 +223,7 @@ async def test_plugin_teaches_a_replayer_the_turn(perdure_server: str, queue: st
         workflows=[PlaceOrder],
         plugins=[PerdurePlugin(app)],
         workflow_runner=UnsandboxedWorkflowRunner(),
+        data_converter=chosen(),
     )
     replayed = await replayer.replay_workflow(await turns.history(turn))
 

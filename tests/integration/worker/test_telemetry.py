@@ -32,6 +32,7 @@ from temporalio.worker import Replayer, Worker
 
 from perdure import Agent, AgentReport, Outcome, Registry, TurnInfo, errors, tool
 from perdure.agents.policy import Allow, ProposedCall
+from perdure.temporal.data_converter import chosen
 from perdure.testing import ScriptedModel, call, calls, fails, says
 from perdure.values.reports import Usage
 from perdure.worker import AgentWorker, PerdurePlugin
@@ -509,7 +510,9 @@ async def test_replay_makes_no_span_and_counts_nothing(perdure_server: str, trac
         turn.id, run_id=await turn.first_run()
     ).fetch_history()
     interceptor = traces.telemetry().interceptor(client, [])
-    await Replayer(workflows=[AgentTurn], interceptors=[interceptor]).replay_workflow(history)
+    await Replayer(
+        data_converter=chosen(), workflows=[AgentTurn], interceptors=[interceptor]
+    ).replay_workflow(history)
 
     names = [
         "chat adder",

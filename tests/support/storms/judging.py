@@ -14,6 +14,7 @@ from temporalio.worker import Replayer
 
 from perdure.clients import Turn
 from perdure.events import CallFinished, Decided, Emitted, ToolLost
+from perdure.temporal.data_converter import chosen
 from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.workflows import WORKFLOWS
 from perdure.workflows.single_input import OneInput
@@ -187,7 +188,7 @@ async def check_histories(storm: Storm) -> None:
     """No workflow task failed, readers agree with the turns, and each run replays."""
     client, replayer = (
         storm.story.temporal,
-        Replayer(workflows=WORKFLOWS, interceptors=[OneInput()]),
+        Replayer(data_converter=chosen(), workflows=WORKFLOWS, interceptors=[OneInput()]),
     )
     sessions = {turn.id.partition("/")[0] for turn in storm.turns.values() if "/" in turn.id}
     for turn in storm.turns.values():

@@ -1,0 +1,1 @@
+"""Encryption of what Temporal stores: its keys, and the codec."""

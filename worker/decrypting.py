@@ -1,0 +1,141 @@
+"""What a worker does about encryption beside its codec.
+
+A reason of a cancel is no payload, so it is hidden and revealed where workflows meet Temporal. A
+worker that cannot decrypt the input of a running workflow must not end it, as another worker may
+have the key: it refuses to start, and if it learns of such a workflow later, leaves it alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.client import Client
+from temporalio.converter import PayloadCodec
+from temporalio.service import RPCError
+from temporalio.worker import (
+    UnsandboxedWorkflowRunner,
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+    WorkflowRunner,
+)
+
+from perdure import errors
+from perdure.temporal import cancellations
+from perdure.temporal.encryption import codec as encryption
+from perdure.worker.wrapped_workflow import WrappedRunner, WrappedWorkflow
+
+logger = logging.getLogger("perdure")
+
+_LOOKED_AT = 1000
+"""How many running workflows of the queue a worker looks at when it starts."""
+_FIRST_TASK = 3
+"""The events of a workflow whose first task has not ended: that it started, and its task."""
+
+
+class Decrypting(WrappedRunner):
+    """A workflow runner whose workflows see the reasons of cancels, and Temporal does not."""
+
+    def __init__(self, inner: WorkflowRunner | None, codec: PayloadCodec | None) -> None:
+        super().__init__(inner or UnsandboxedWorkflowRunner())
+        self._codec = codec
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Return the workflow instance of one run."""
+        info = replace(
+            det.info,
+            raw_memo=_readable(det.info.raw_memo),
+            headers=_readable(det.info.headers),
+        )
+        inner = self._inner.create_instance(replace(det, info=info))
+        return _DecryptingInstance(inner, self._codec, info.workflow_id)
+
+
+class _DecryptingInstance(WrappedWorkflow):
+    def __init__(
+        self, inner: WorkflowInstance, codec: PayloadCodec | None, workflow_id: str
+    ) -> None:
+        super().__init__(inner)
+        self._codec = codec
+        self._workflow_id = workflow_id
+
+    def activate(self, act: Any) -> Any:
+        for job in act.jobs:
+            if job.HasField("cancel_workflow"):
+                cancel = job.cancel_workflow
+                cancel.reason = cancellations.reason_in(cancel.reason, self._codec)
+            if job.HasField("initialize_workflow"):
+                started = job.initialize_workflow
+                for payload in started.arguments if act.is_replaying else ():
+                    if encryption.is_encrypted(payload):
+                        return self._left_alone(act.run_id, encryption.problem(payload))
+                for name in started.headers.keys() - _readable(started.headers).keys():
+                    del started.headers[name]
+        completion = self._inner.activate(act)
+        for command in completion.successful.commands:
+            for kind in (
+                "cancel_child_workflow_execution",
+                "request_cancel_external_workflow_execution",
+            ):
+                if command.HasField(kind):
+                    asked = getattr(command, kind)
+                    asked.reason = encryption.hidden(asked.reason, self._codec)
+        return completion
+
+    def _left_alone(self, run_id: str, problem: str) -> WorkflowActivationCompletion:
+        """Return the failure of a task, which a worker with the key completes."""
+        message = f"the input cannot be read: {problem}"
+        logger.error("%s cannot go on at this worker: %s", self._workflow_id, message)
+        completion = WorkflowActivationCompletion(run_id=run_id)
+        completion.failed.failure.message = message
+        completion.failed.failure.application_failure_info.type = errors.DecryptionError.code
+        return completion
+
+
+def _readable(fields: Mapping[str, Payload]) -> dict[str, Payload]:
+    """Return the fields that the SDK can decode.
+
+    Others would fail the task, and the input says already that there is no key.
+    """
+    return {
+        name: payload for name, payload in fields.items() if not encryption.is_encrypted(payload)
+    }
+
+
+async def check_keys(client: Client, task_queue: str) -> None:
+    """Check that this process has the keys of the workflows that run on its task queue.
+
+    A server that does not list them is no reason not to start.
+
+    Raises:
+        DecryptionError: One that has begun is encrypted with a key that this process lacks.
+    """
+    try:
+        await _check_keys(client, task_queue)
+    except RPCError as error:
+        logger.warning("whether the worker has the keys of its turns is not known: %s", error)
+
+
+async def _check_keys(client: Client, task_queue: str) -> None:
+    codec = client.data_converter.payload_codec
+    names = codec.key_names if isinstance(codec, encryption.Encryption) else ()
+    query = f"ExecutionStatus = 'Running' AND TaskQueue = '{task_queue}'"
+    async for run in client.list_workflows(query, limit=_LOOKED_AT):
+        encrypted = filter(encryption.is_encrypted, run.raw_info.memo.fields.values())
+        payload = next((one for one in encrypted if encryption.key_of(one) not in names), None)
+        if payload is not None and await _has_begun(client, run.id, run.run_id):
+            raise errors.DecryptionError(
+                f"the worker cannot start: {run.id} runs on the task queue {task_queue!r}, and"
+                f" {encryption.problem(payload)}",
+                context={"key": encryption.key_of(payload)},
+            )
+
+
+async def _has_begun(client: Client, workflow_id: str, run_id: str) -> bool:
+    """Return whether a worker has completed a task of a workflow: others end with a clear error."""
+    description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    return description.history_length > _FIRST_TASK

@@ -10,6 +10,9 @@ from temporalio import workflow
 from perdure.temporal import failures
 from perdure.workflows.moving import next_task
 
+CANCELS_FIRST = "cancels-before-the-next-run"
+"""The patch since which a cancel in the workflow task that ends a full run is not lost."""
+
 
 def update_id() -> str:
     """Return the id of the current update; there must be one."""
@@ -42,15 +45,24 @@ class UpdateAnswers:
         if self._is_ending:
             raise failures.run_ends()
 
-    async def until_recorded(self, *, in_next_task: bool = False) -> None:
-        """Wait until the answer to every update is in history, before a continue-as-new.
+    async def before_next_run(self, *, moves: bool, is_signalled: bool = True) -> None:
+        """Wait until the run may continue in a new run, with nothing that came to it lost.
 
-        An answer in the same workflow task as the continue-as-new may be lost
+        Every answer is in history then. If this workflow task `is_signalled`, another one passes:
+        the signal may have ended the run, and a cancel of the same task comes after it. A run of an
+        earlier release passed one only if it `moves` to another version of the workers.
+        """
+        in_next_task = moves or (is_signalled and workflow.patched(CANCELS_FIRST))
+        await self.until_recorded(in_next_task=in_next_task)
+
+    async def until_recorded(self, *, in_next_task: bool = False) -> None:
+        """Wait until the answer to every update is in history, before the run ends.
+
+        An answer in the same workflow task as a continue-as-new may be lost
         (temporalio/temporal#6375), so a task passes after the last answer. Until then the run takes
         in no more updates: a stream of them would keep it from ending.
 
-        With `in_next_task`, a task passes in any case, for a run that a signal ends: a cancel of
-        the same task comes after it, and would be lost.
+        With `in_next_task`, a task passes in any case.
         """
         info = workflow.info()
         self._is_ending = True
@@ -58,7 +70,7 @@ class UpdateAnswers:
             await workflow.wait_condition(workflow.all_handlers_finished)
             while in_next_task or self._last == info.get_current_history_length():
                 in_next_task = False
-                await next_task("the answer to an update is recorded")
+                await next_task("what has come meanwhile is recorded")
                 await workflow.wait_condition(workflow.all_handlers_finished)
         finally:
             self._is_ending = False  # the run may be cancelled meanwhile

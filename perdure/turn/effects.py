@@ -369,19 +369,24 @@ def _noted(
     """Keep what is known of the effect of a call, if its tool says what its effect is.
 
     Earlier calls with the same effect, whose outcome was unknown, have the same status then. A call
-    that was not made, because of an earlier one, has no record of its own.
+    that was not made, because of an earlier one, has no record of its own, and neither has a call
+    whose effect is that of an earlier one: it would be taken back twice.
     """
     if call.effect is None:
         return state
     news = _same(state, status, effect, result)
+    state = replace(state, effects=latest((*state.effects, *news)))
+    key = effect.effect_key
+    own = EffectRecord.of(
+        call.call, call.key.step, status=status, key=key, result=result, undo=call.undo
+    )
+    if status == "done" and _is_there(state, effect.same_as):
+        others = (record for record in state.effects if record.place != own.place)
+        return replace(state, effects=tuple(others))
     doubt = state.open_step.at(call.key.call).doubt
-    if doubt is None or not doubt.is_earlier:
-        key = effect.effect_key
-        own = EffectRecord.of(
-            call.call, call.key.step, status=status, key=key, result=result, undo=call.undo
-        )
-        news.append(own)
-    return replace(state, effects=latest((*state.effects, *news)))
+    if doubt is not None and doubt.is_earlier:
+        return state
+    return replace(state, effects=latest((*state.effects, own)))
 
 
 def _same(
@@ -395,6 +400,11 @@ def _same(
         for record in known(state)
         if record.place in effect.same_as and record.status == "unknown"
     ]
+
+
+def _is_there(state: TurnState, places: Collection[str]) -> bool:
+    """Return whether the effect of one of these calls is there."""
+    return any(record.status == "done" for record in known(state) if record.place in places)
 
 
 def _first(state: TurnState, places: Collection[str]) -> EffectRecord | None:

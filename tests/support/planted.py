@@ -31,6 +31,8 @@ class Planted:
         seeds: In how many seeds it has to be found: as many as the product itself passes.
         kind: What is simulated.
         also: Other replacements that belong to it: file, text before and after.
+        focus: What the simulations have, of features and aims; empty for some features of all. A
+            fault with a focus is found in the same seeds when another feature is added.
         space: The arguments of the exhaustive search that finds it, too; empty without one.
     """
 
@@ -43,6 +45,7 @@ class Planted:
     kind: str = "turn"
     also: tuple[tuple[str, str, str], ...] = ()
     space: tuple[str, ...] = ()
+    focus: tuple[str, ...] = ()
 
 
 FOLD, REPLAYS = "fold is state", "every history replays"
@@ -110,6 +113,8 @@ PLANTED = (
         "tool is not None",
         ("effects at most once", "effects once", BACK),
         space=("--interference", "message", "--kills", "1", "--detours", "0"),
+        seeds=100,
+        focus=("losses",),
     ),
     Planted(
         "a delegate that tells of its wait forgets a cancellation",
@@ -156,7 +161,8 @@ PLANTED = (
         'update={"handed_to": state.other_agent or None, "model": None}',
         'update={"agent": state.last_agent, "handed_to": None, "model": None}',
         ("limits of the caller hold",),
-        seeds=450,
+        seeds=100,
+        focus=("teams", "branches"),
     ),
     Planted(
         "a model is told what is deployed, and not what its turn is pinned to",
@@ -305,7 +311,7 @@ PLANTED = (
     Planted(
         "a session goes on in a new run before its updates are answered",
         "workflows/session/agent_session.py",
-        "        await self._update_answers.until_recorded(in_next_task=self._moves_on)\n",
+        "        await self._update_answers.before_next_run(moves=self._moves_on)\n",
         "",
         ("updates are answered", MESSAGES, FOLD),
         seeds=50,
@@ -317,8 +323,9 @@ PLANTED = (
         "        return [answer for answer in answers if answer != steps[-1].message]",
         "        return []",
         ("refused text leaves by no door",),
-        seeds=150,
         kind="session",
+        seeds=100,
+        focus=("guards",),
     ),
     Planted(
         "two messages that come too late for a turn are read in the order of their news",
@@ -381,7 +388,8 @@ PLANTED = (
                 "bool(job.proof)",
             ),
         ),
-        seeds=400,
+        seeds=100,
+        focus=("jobs", "forgeries"),
     ),
     Planted(
         "a new run of a turn forgets its jobs",
@@ -552,6 +560,7 @@ def found(fault: Planted, folder: Path) -> tuple[int, str]:
         folder,
         *("perdure.testing.simulation", "--seeds", str(fault.seeds), "--until-broken"),
         *("--kinds", fault.kind),
+        *(("--focus", *fault.focus) if fault.focus else ()),
     )
     seed = re.search(r"seed (\d+) of a \w+ breaks a promise: ([^:]+):", said)
     return (int(seed[1]), seed[2]) if seed else (-1, said[-4000:])

@@ -80,7 +80,8 @@ OF_FEATURES = (
         '    else:\n        board.show(f"waits for {waits.kind}")\n'
         "        await webhooks.tell_of_wait(board.state, waits)\n",
         (NOTICES,),
-        seeds=400,
+        seeds=200,
+        focus=("notices",),
     ),
     Planted(
         "a turn that is not told of waits does not tell its end either",
@@ -88,7 +89,7 @@ OF_FEATURES = (
         '    return error.context.get("option") != "on_wait" or',
         "    return True or",
         ("webhooks are delivered or recorded",),
-        seeds=400,
+        focus=("notices",),
     ),
     Planted(
         "a new run of a session does not wait for its reminders",
@@ -159,6 +160,31 @@ OF_FEATURES = (
         "        return self.total.within(budget)",
         (LIMITS,),
         kind="schedule",
+    ),
+    Planted(
+        "a cancel that comes with the signal that ends a run is lost",
+        "workflows/update_answers.py",
+        "        in_next_task = moves or (is_signalled and workflow.patched(CANCELS_FIRST))",
+        "        in_next_task = False",
+        ("nothing is stuck",),
+        focus=("builds",),
+    ),
+    Planted(
+        "an effect that an earlier call has brought about is taken back twice",
+        "perdure/turn/effects.py",
+        '    if status == "done" and _is_there(state, effect.same_as):',
+        "    if False:",
+        ("effects are taken back once",),
+        focus=("payments", "losses"),
+    ),
+    Planted(
+        "what delegates of one answer are given is not reserved",
+        "perdure/turn/leases.py",
+        '            ledger = ledger.hold(f"child-{waiting}", lease)\n',
+        "",
+        ("bill within limit", "nothing raises", "no task fails"),
+        seeds=150,
+        focus=("teams", "bills", "budgets"),
     ),
 )
 """Found by the checks of these features, most of which a part of the simulations has."""

@@ -904,5 +904,16 @@ FOUND = (
         "the records agree; batch, webhook",
         "`967468a`, Y132",
     ),
+    Found(
+        "A cancel in the workflow task in which a signal ended a full run was lost with the run",
+        "cancel; continue-as-new, batch",
+        "S20",
+    ),
+    Found(
+        "An effect that a lost call shared with an earlier one was taken back twice; the simulator"
+        " found it",
+        "effects once; undo",
+        "S23",
+    ),
 )
 """What was found where a promise meets a feature, and is mended."""

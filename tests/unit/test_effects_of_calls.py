@@ -12,7 +12,7 @@ from perdure.agents.definitions import AgentDefinition, ToolDefinition
 from perdure.agents.delegates import Ancestor, Lineage
 from perdure.agents.effects import PinnedEffect
 from perdure.base import replace
-from perdure.turn import effects, steps
+from perdure.turn import effects, steps, undo
 from perdure.turn.child import Child
 from perdure.turn.decide import Act, Verify, moves_at_once
 from perdure.turn.effect_values import KnownEffect, Verification
@@ -214,6 +214,30 @@ def test_call_that_was_not_made_has_no_record_of_its_own() -> None:
 
     assert [(record.place, record.status) for record in effects.known(state)] == [(":1:c1", "done")]
     assert result_of(state).outcome is ToolOutcome.VERIFIED
+
+
+@pytest.mark.accepts("S23")
+@pytest.mark.parametrize("first", ["done", "unknown"])
+@pytest.mark.parametrize("is_read_back", [True, False])
+def test_effect_of_an_earlier_call_is_not_taken_back_twice(first: str, is_read_back: bool) -> None:
+    """The record is that of the earlier call, also if its answer was lost."""
+    agent = payer(can_undo=True, verifies=is_read_back)
+    paid = ToolOutput(content="paid", is_unknown=first == "unknown")
+    facts: list[Fact] = [ToolReturned(ToolKey(1, 1), paid)]
+    if is_read_back and paid.is_unknown:
+        facts.append(verdict("unreadable"))
+    facts.append(asks(2, "c2"))
+    if is_read_back:
+        found = Verification(verdict="found", content="paid", same_as=(":1:c1",))
+        facts += [ToolLost(ToolKey(2, 1), Loss.WORKER_LOST), Verified(VerifyKey(2, 1), found)]
+    else:
+        again = ToolOutput(content="paid", same_as=(":1:c1",))
+        facts.append(ToolReturned(ToolKey(2, 1), again))
+    state = after(agent, *facts)
+
+    assert result_of(state).outcome in (ToolOutcome.DONE, ToolOutcome.VERIFIED)
+    assert [record.call_id for record in effects.gathered(state)] == ["c1"]
+    assert [record.call_id for record in undo.undoable(state, "turn")] == ["c1"]
 
 
 @pytest.mark.accepts("T48")

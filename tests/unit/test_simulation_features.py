@@ -11,7 +11,8 @@ from perdure.delivery.webhook import WaitMessage
 from perdure.session.facts import ReminderDue, ReminderForgotten, ReminderSet
 from perdure.temporal.names import FINISH_CALL, SETTLE_SCHEDULE
 from perdure.testing.simulation import Simulation, simulate
-from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.__main__ import main
+from perdure.testing.simulation.choices import LOSSES, Choices
 from perdure.testing.simulation.delivery_promises import call_of
 from perdure.testing.simulation.observations import ended_locally
 from perdure.testing.simulation.server.history import attributes, name_of
@@ -30,6 +31,8 @@ SEEDS: dict[str, tuple[Kind, tuple[int, ...]]] = {
     "reminders": ("session", (149, 34, 49)),
 }
 """Seeds that have each feature."""
+LOST = ("lost after its effect", "shut down", "lost before its effect")
+"""How an attempt can be lost."""
 REFUSED_FOR_WAITS = 362
 """The seed of a turn whose URL for waits is refused, and that tells its end."""
 
@@ -173,3 +176,39 @@ def test_sessions_and_batches_have_jobs_as_often_as_turns(kind: Kind) -> None:
     having = [seed for seed in range(300) if Choices(seed, kind=kind).has_jobs]
 
     assert 90 <= len(having) <= 180
+
+
+@pytest.mark.accepts("S21")
+def test_focus_has_its_features_and_no_other() -> None:
+    """Its aims happen far more often, and a shorter story of it has the same focus."""
+    focused = [Choices(seed, focus=("jobs", LOSSES)) for seed in range(20)]
+    some, many = (
+        sum(counts_of([simulate(seed, focus=focus) for seed in range(4)])[fate] for fate in LOST)
+        for focus in (("waits",), ("waits", LOSSES))
+    )
+
+    assert all(choices.has_jobs and choices.aims_at(LOSSES) for choices in focused)
+    assert not any(choices.all_features or choices.has_waits for choices in focused)
+    assert not any(choices.has(feature) for choices in focused for feature in SEEDS)
+    assert many > 4 * some
+
+
+@pytest.mark.accepts("S22")
+@pytest.mark.parametrize(
+    "kind", ["turn", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("session", "batch"))]
+)
+def test_runs_move_to_other_builds(kind: Kind) -> None:
+    """And keep every promise."""
+    made = [simulate(seed, kind=kind, focus=("builds",)) for seed in range(4)]
+
+    assert [one.story for one in made if one.broken] == []
+    assert counts_of(made)["moves"] > 0
+
+
+@pytest.mark.accepts("S21")
+def test_focus_is_chosen_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """As features and aims."""
+    code = main(["--seeds", "2", "--kinds", "turn", "--focus", "builds", LOSSES])
+
+    assert code == 0
+    assert "2 seeds of a turn" in capsys.readouterr().out

@@ -41,6 +41,7 @@ from perdure.text import described, one_line
 from perdure.turn.history_limits import run_events
 from perdure.workflows import ancestors, moving, schedule_total
 from perdure.workflows.batch.details import card
+from perdure.workflows.update_answers import CANCELS_FIRST
 
 KNOWS_RESETS = "parts-are-reset"
 """The patch since which a batch takes the news of a part that was reset, whatever their number."""
@@ -146,6 +147,8 @@ class AgentBatch:
                     self._progress, BatchStopReason.CANCELLED, reason
                 )
                 self._changed = True
+                if workflow.patched(CANCELS_FIRST):
+                    self._show(self._known)  # its orders may be those of the next run
         checking.cancel()
         return task.result()
 
@@ -165,11 +168,14 @@ class AgentBatch:
                 await self._settle(request)
                 return True
             if _is_full():
-                if is_sure or not moving.is_due():
+                passes = workflow.patched(CANCELS_FIRST)
+                if passes:
+                    self._show(request)
+                if is_sure or not (passes or moving.is_due()):
                     return False
                 is_sure = True
                 # a cancel of this task would be lost: it comes after its signals
-                await moving.next_task("the batch moves on")
+                await moving.next_task("the batch goes on in a new run")
                 continue
             is_sure = False
             self._progress, orders = batch_plan.ordered(request, self._progress, workflow.now())

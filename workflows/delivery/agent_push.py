@@ -94,7 +94,7 @@ class AgentPush:
             if change.is_last:
                 return
             if workflow.info().is_continue_as_new_suggested() or moving.is_due():
-                await self._answers.until_recorded()
+                await self._answers.before_next_run(moves=False)
                 workflow.continue_as_new(pack(call), **moving.options())
             has_news = await self._has_news_within(limits.A2A_PUSH_LOOK if is_following else pause)
             is_following = is_following and has_news  # or an operator has reset the turn

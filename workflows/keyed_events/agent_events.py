@@ -72,7 +72,7 @@ class AgentEvents:
 
     async def _continue(self) -> None:
         """Go on in a new run, once every update has its answer."""
-        await self._answers.until_recorded(in_next_task=moving.is_due())
+        await self._answers.before_next_run(moves=moving.is_due())
         payload = pack(self._current, "the next run's input")
         workflow.continue_as_new(payload, **moving.options())
 

@@ -217,7 +217,7 @@ class AgentSession:
 
     async def _continue(self) -> None:
         """Go on in a new run, once every update has its answer."""
-        await self._update_answers.until_recorded(in_next_task=self._moves_on)
+        await self._update_answers.before_next_run(moves=self._moves_on)
         if self._is_closed:
             return  # meanwhile; the session ends
         given = self._next_input

@@ -319,6 +319,7 @@ class AgentTurn:
     @workflow.signal(name=STEER)
     async def take_message(self, payload: RawValue = NOTHING) -> None:
         """Take in a message that the session of the turn has accepted."""
+        self._runs.take_signal()
         await self._until_begun()
         if (message := outcomes.said_in_signal([payload])) is not None:
             await self._say(message)
@@ -354,6 +355,7 @@ class AgentTurn:
     @workflow.signal(name=EMIT)
     async def take_event(self, payload: RawValue = NOTHING) -> None:
         """Take in an event by key, from the workflow that keeps it."""
+        self._runs.take_signal()
         await self._until_begun()
         if (event := outcomes.emitted_in_signal([payload])) is not None:
             await self._note(event)
@@ -405,6 +407,7 @@ class AgentTurn:
     @workflow.signal(name=CHILD_NEWS, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def child_news(self, payload: RawValue = NOTHING) -> None:
         """Handle the news of a delegate's turn: it waits, continues, or was given budget."""
+        self._runs.take_signal()
         await self._until_begun()
         fact = outcomes.news_in([payload])
         if fact is not None:
@@ -413,12 +416,13 @@ class AgentTurn:
     @workflow.signal(name=FOLLOW)
     def follow(self, payload: RawValue = NOTHING) -> None:
         """Tell the sender from now on when the turn needs a person, and when it ends."""
+        self._runs.take_signal()
         self._followers.add(payload)
 
     @workflow.signal(name=MOVE_ON)
     def move_on(self, payload: RawValue = NOTHING) -> None:
         """See whether another version of the workers goes on with the turn, while it waits."""
-        self._runs.look()
+        self._runs.move_on()
 
     @workflow.update(name=DECIDE)
     async def decide(self, payload: RawValue = NOTHING) -> None:

@@ -52,7 +52,7 @@ class Runs:
         self._request_digest = self._first_run = ""
         self._answered: frozenset[str] = frozenset()
         self._updates = deque[str](maxlen=limits.UPDATE_IDS)
-        self._count = 0
+        self._count = self._signalled_at = 0
         self.answers = UpdateAnswers()
         self._began_events = 0
         self._began_bytes = 0
@@ -150,6 +150,15 @@ class Runs:
         is_free = not any(running) and not _is_cancelled()
         return is_due and is_free and workflow.patched(_PATCH)
 
+    def take_signal(self) -> None:
+        """Note that a signal has come in this workflow task."""
+        self._signalled_at = workflow.info().get_current_history_length()
+
+    def move_on(self) -> None:
+        """See whether another version of the workers goes on, as a signal asks."""
+        self.take_signal()
+        self.look()
+
     def look(self) -> bool:
         """Return whether the turn has to continue in a new run, and end its waits if so."""
         self._board.is_full = self.is_full()
@@ -157,7 +166,8 @@ class Runs:
 
     async def go_on(self, health: Health, pipeline: Pipeline, followers: tuple[str, ...]) -> None:
         """Go on in a new run, once every update has its answer."""
-        await self.answers.until_recorded(in_next_task=moving.is_due())
+        is_signalled = self._signalled_at == workflow.info().get_current_history_length()
+        await self.answers.before_next_run(moves=moving.is_due(), is_signalled=is_signalled)
         if _is_cancelled():
             return  # the next await ends the turn
         # larger than a payload only if the request is, which external storage then holds

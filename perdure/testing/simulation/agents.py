@@ -24,7 +24,7 @@ from perdure.testing.simulation.calls.local_tools import LOCAL_TOOLS
 from perdure.testing.simulation.calls.payments import TOOLS
 from perdure.testing.simulation.calls.servers import DESK
 from perdure.testing.simulation.calls.waits import WAITS
-from perdure.testing.simulation.choices import BESIDE, Choices
+from perdure.testing.simulation.choices import BESIDE, BUDGETS, DEADLINES, GUARDS, Choices
 from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
@@ -91,6 +91,8 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
     delegates, handoffs = _others(choices, others) if others else ((), ())
     two = ("model:first", "model:second")
     on_exhausted: Literal["finish", "pause", "fail"] = choices.pick(("finish", "pause", "fail"))
+    if choices.aims_at(DEADLINES):
+        on_exhausted = "finish"
     on_loop: Literal["ignore", "warn", "fail"] = choices.pick(("ignore", "ignore", "warn", "fail"))
     approval: Literal["marked", "changes", "all"] = choices.pick(("marked", "changes", "all"))
     if choices.has("cancels"):  # of delegates that tell of a wait, of which there are enough then
@@ -155,7 +157,7 @@ def _times(choices: Choices, in_team: bool) -> int:
 
 def _delegate(choices: Choices, name: str) -> Delegate:
     """Return a delegate, which may have a budget of its own."""
-    has_budget = choices.all_features and choices.happens(3)
+    has_budget = (choices.all_features and choices.happens(3)) or choices.aims_at(BUDGETS)
     budget = some_budget(choices, times=2) if has_budget else None
     return Delegate(name, inherit=choices.happens(3), budget=budget)
 
@@ -173,6 +175,12 @@ def some_budget(choices: Choices, *, times: int = 1) -> Budget | None:
     for name, some in amounts.items():
         if choices.happens(4):
             limits[name] = choices.pick(some) * times
+    if choices.aims_at(BUDGETS):
+        limits["tokens"] = choices.pick((12_000, 30_000), beside=BUDGETS)
+    if choices.aims_at(DEADLINES):
+        limits["time"] = choices.pick(
+            (timedelta(seconds=9), timedelta(seconds=2)), beside=DEADLINES
+        )
     return Budget.model_validate(limits) if limits else None
 
 
@@ -244,6 +252,8 @@ class Passing(Middleware):
 def some_guarded_agents(choices: Choices) -> list[Agent[Any]]:
     """Return agents of all kinds, some of them with middleware."""
     guard = OutputGuardrail(has_no_canary)
+    if choices.aims_at(GUARDS):
+        return [replace(agent, middleware=[guard]) for agent in some_agents(choices)]
     if not choices.all_features:
         return [
             replace(agent, middleware=[guard]) if choices.happens(2) else agent

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ _FEATURES: dict[str, tuple[str, int]] = {
     "local tools": ("local tools 12", 8),
     "live": ("live 6", 8),
     "hooks": ("hooks 2", 8),
+    "builds": ("builds 354", 8),
     "cancels": ("cancels 32", 6),
     "reminders": ("reminders 28", 5),
     "jobs of a session": ("jobs of a session 3", 3),
@@ -34,6 +35,16 @@ _FEATURES: dict[str, tuple[str, int]] = {
 
 The sequences leave the seeds alone that tests and pages name.
 """
+TEAMS = "teams"
+"""The feature of agents that delegate often, with what else `Choices.all_features` has."""
+PAYMENTS, BILLS = "payments", "bills"
+"""The features of `Choices.pays_often` and `Choices.bills_most`."""
+BUDGETS, LOSSES, FORGERIES, DEADLINES, GUARDS, BRANCHES = AIMS = (
+    *("budgets", "losses", "forgeries", "deadlines", "guards", "branches"),
+)
+"""What a focus makes happen far more often, and what happens as often as always without a focus."""
+FEATURES = (TEAMS, PAYMENTS, BILLS, "waits", "jobs", *_FEATURES)
+"""The features that a focus can have, besides aims."""
 
 
 class Choices:
@@ -44,7 +55,11 @@ class Choices:
     """
 
     def __init__(
-        self, seed: int, replayed: Sequence[int] | None = None, kind: str = "turn"
+        self,
+        seed: int,
+        replayed: Sequence[int] | None = None,
+        kind: str = "turn",
+        focus: Collection[str] = (),
     ) -> None:
         self.made: list[int] = []
         self._seed = seed
@@ -52,6 +67,7 @@ class Choices:
         self._beside: dict[str, random.Random] = {}
         self._replayed = replayed
         self._kind = kind
+        self._focus = focus
         self._has: dict[str, bool] = {}
 
     @functools.cached_property
@@ -60,17 +76,27 @@ class Choices:
 
         They are agents that delegate often, middleware, resets, forks, resumes and deploys.
         """
-        return self._make(4, random.Random(f"{self._seed} deploys")) == 3  # noqa: S311
+        return self._draws(TEAMS, 4, "deploys")
 
     @functools.cached_property
     def pays_often(self) -> bool:
         """Whether all agents have the tools with effect keys, and models mostly call these."""
+        if self._focus:
+            return self._draws(PAYMENTS, 2, "")
         return self.all_features and self.happens(2, beside="pays often")
+
+    @functools.cached_property
+    def bills_most(self) -> bool:
+        """Whether every model bills all that was reserved for it."""
+        if self._focus:
+            return self._draws(BILLS, 2, "")
+        may_bill = self._kind == "schedule" or (self._kind == "turn" and self.all_features)
+        return may_bill and self.happens(2, beside=BILLS)
 
     @functools.cached_property
     def has_waits(self) -> bool:
         """Whether models of the simulation may wait, as in a sixth of the simulations."""
-        return self._make(6, random.Random(f"{self._seed} waits 125")) == 5  # noqa: S311
+        return self._draws("waits", 6, "waits 125")
 
     @functools.cached_property
     def has_jobs(self) -> bool:
@@ -78,8 +104,7 @@ class Choices:
 
         Sessions and batches have them more often: their turns have less time for them.
         """
-        has_jobs = self._make(6, random.Random(f"{self._seed} jobs 57")) == 5  # noqa: S311
-        return has_jobs or (
+        return self._draws("jobs", 6, "jobs 57") or (
             self._kind in ("session", "batch") and self.has(f"jobs of a {self._kind}")
         )
 
@@ -87,14 +112,26 @@ class Choices:
         """Return whether the simulation has a feature that most simulations do not have."""
         if feature not in self._has:
             sequence, one_in = _FEATURES[feature]
-            drawn = random.Random(f"{self._seed} {sequence}")  # noqa: S311
-            self._has[feature] = self._make(one_in, drawn) == one_in - 1
+            self._has[feature] = self._draws(feature, one_in, sequence)
         return self._has[feature]
+
+    def _draws(self, feature: str, one_in: int, sequence: str) -> bool:
+        """Return whether the simulation has a feature, by a number of the sequence or its focus."""
+        if self._focus and self._replayed is None:
+            self.made.append(one_in - 1 if feature in self._focus else 0)
+            return feature in self._focus
+        drawn = random.Random(f"{self._seed} {sequence}")  # noqa: S311
+        return self._make(one_in, drawn) == one_in - 1
 
     @functools.cached_property
     def calls_often(self) -> bool:
         """Whether models mostly call tools, as some are of a kind that few simulations have."""
-        return any(map(self.has, ("client tools", "servers", "local tools")))
+        features = ("client tools", "servers", "local tools")
+        return self.aims_at(LOSSES) or any(map(self.has, features))
+
+    def aims_at(self, aim: str) -> bool:
+        """Return whether the focus has an aim."""
+        return aim in self._focus
 
     def about_waits(self, count: int) -> int:
         """Return a number from 0 to `count` - 1 for a wait or an event."""

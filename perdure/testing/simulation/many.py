@@ -6,7 +6,7 @@ A process that is spawned finds nothing in `__main__`, so this is a module of it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -15,9 +15,11 @@ from perdure.testing.simulation.simulate import Kind, simulate
 _CHUNK = 25
 
 
-def all_of(kind: Kind, seeds: range, workers: int) -> Iterator[tuple[Counter[str], list[int]]]:
+def all_of(
+    kind: Kind, seeds: range, workers: int, focus: Sequence[str] = ()
+) -> Iterator[tuple[Counter[str], list[int]]]:
     """Yield the counts of some seeds at a time, and those that broke a promise, in their order."""
-    chunks = [(kind, seeds[at : at + _CHUNK]) for at in range(0, len(seeds), _CHUNK)]
+    chunks = [(kind, seeds[at : at + _CHUNK], focus) for at in range(0, len(seeds), _CHUNK)]
     if workers <= 1:
         yield from map(_chunk, chunks)
         return
@@ -25,12 +27,12 @@ def all_of(kind: Kind, seeds: range, workers: int) -> Iterator[tuple[Counter[str
         yield from pool.map(_chunk, chunks)
 
 
-def _chunk(chunk: tuple[Kind, range]) -> tuple[Counter[str], list[int]]:
+def _chunk(chunk: tuple[Kind, range, Sequence[str]]) -> tuple[Counter[str], list[int]]:
     """Return the counts of these seeds, and those that broke a promise."""
-    kind, seeds = chunk
+    kind, seeds, focus = chunk
     counts, broken = Counter[str](), list[int]()
     for seed in seeds:
-        made = simulate(seed, kind=kind)
+        made = simulate(seed, kind=kind, focus=focus)
         counts += made.counts
         counts["workflow runs"] += len(made.server.runs)
         if made.broken is not None:

@@ -15,7 +15,7 @@ from perdure.temporal import failures
 from perdure.temporal.names import ADD_BUDGET, CALL_MODEL, DECIDE, EMIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.calls.servers import some_decisions
-from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.choices import GUARDS, Choices
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, Update, UpdateResponse
 from perdure.testing.simulation.server.server import SimulatedServer
@@ -149,7 +149,7 @@ class People:
         if (
             self.sees_moments
             and _asks_guarded_model(run)
-            and self._choices.happens(6, beside=MOMENTS)
+            and self._choices.happens(2 if self._choices.aims_at(GUARDS) else 6, beside=MOMENTS)
         ):
             self._server.clock.later(0, lambda: self._say(run))
         if _tells_parent(run) and self._choices.has("cancels"):

@@ -234,6 +234,21 @@ def nothing_is_stuck(simulated: Simulated) -> None:
             raise BrokenError("nothing is stuck", f"it is open, and waits for {waits}", run)
 
 
+def cancels_are_not_lost(simulated: Simulated) -> None:
+    """A turn or a session that is cancelled does not go on in a new run.
+
+    A batch that does so is stopped.
+    """
+    for run in simulated.server.runs:
+        if not (run.is_cancelled and _goes_on(run)):
+            continue
+        later = simulated.server.last_run_of(run.id)
+        is_same = later is not None and later.begun.first_run_id == run.begun.first_run_id
+        note = later.batch.note if later is not None and is_same else None
+        if run.begun.type in (TURN, SESSION) or (note is not None and note.stop is None):
+            raise BrokenError("nothing is stuck", "it goes on as if it was not cancelled", run)
+
+
 def waits_are_shown(simulated: Simulated) -> None:
     """A turn that only a person can move says what it waits for."""
     for run in simulated.server.runs:
@@ -257,6 +272,7 @@ ALWAYS: tuple[Callable[[Simulated], None], ...] = (
 
 AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     nothing_is_stuck,
+    cancels_are_not_lost,
     updates_are_answered,
     recorded_once,
     effects_at_most_once,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,6 +32,7 @@ from perdure.testing.simulation.features.schedules import SimulatedSchedule, som
 from perdure.testing.simulation.observations import Simulated
 from perdure.testing.simulation.operations.afterwards import Afterwards
 from perdure.testing.simulation.operations.branches import Branches
+from perdure.testing.simulation.operations.builds import Builds
 from perdure.testing.simulation.operations.clients import TurnClients
 from perdure.testing.simulation.operations.deploys import Deploys
 from perdure.testing.simulation.operations.reminding import Reminding
@@ -103,6 +104,7 @@ def simulate(
     *,
     kind: Kind = "turn",
     choices: Sequence[int] | None = None,
+    focus: Collection[str] = (),
 ) -> Simulation:
     """Simulate one turn, session or batch, with everything that may happen to it.
 
@@ -115,11 +117,13 @@ def simulate(
         kind: What is simulated.
         choices: The choices to make instead of the choices of the seed, until they are used up.
             Then nothing else goes wrong.
+        focus: The only features of those in `FEATURES` that the simulation has, instead of some at
+            random. What is simulated with a focus stays the same when another feature is added.
 
     Raises:
         ConfigurationError: An agent cannot be simulated: it has MCP servers.
     """
-    made = Choices(seed, choices, kind)
+    made = Choices(seed, choices, kind, focus)
     _refuse(agents or ())
     server = SimulatedServer(made, VirtualClock(made))
     if agents is None:
@@ -129,11 +133,8 @@ def simulate(
     if request is None:
         request = _INPUTS[kind](made, agents)
     has_guards = any(agent.middleware for agent in agents)
-    bills_most = (kind == "turn" and made.all_features and made.happens(2, beside="bills")) or (
-        kind == "schedule" and made.happens(2, beside="bills")
-    )
     notes_messages = kind != "turn" or has_guards
-    world = SimulatedWorld(made, notes_messages=notes_messages, bills_most=bills_most)
+    world = SimulatedWorld(made, notes_messages=notes_messages, bills_most=made.bills_most)
     worker = SimulatedWorker(server, agents, world)
     server.on_event.append(catch_up)
     server.on_task += promises.AFTER_TASKS
@@ -196,6 +197,8 @@ class _Scene:
             TurnClients(server, self._world, senders)
         people = self._begun(request)
         simulated = Simulated(server, self._world, people, input_, self._worker)
+        if server.choices.has("builds"):
+            Builds(server)
         if server.choices.all_features:
             Deploys(server, self._worker, self._agents)
             Terminator(server, self._effects.terminate)
@@ -257,13 +260,17 @@ def shrunk(
     simulation: Simulation,
     agents: Sequence[Agent[Any]] | None = None,
     request: Request | None = None,
+    focus: Collection[str] = (),
 ) -> Simulation:
-    """Return a shorter simulation of the same agents and input that breaks the same promise."""
+    """Return a shorter simulation that breaks the same promise.
+
+    It is of the same agents, input and focus.
+    """
     assert simulation.broken is not None
     promise, kind = simulation.broken.promise, simulation.kind
 
     def tried(choices: Sequence[int]) -> Simulation | None:
-        again = simulate(simulation.seed, agents, request, kind=kind, choices=choices)
+        again = simulate(simulation.seed, agents, request, kind=kind, choices=choices, focus=focus)
         return again if again.broken is not None and again.broken.promise == promise else None
 
     return shrinking.shrink(simulation, lambda one: one.choices, tried)

@@ -21,7 +21,7 @@ from perdure.testing.simulation.calls.jobs import JobService
 from perdure.testing.simulation.calls.payments import Payments
 from perdure.testing.simulation.calls.proposed import some_call
 from perdure.testing.simulation.calls.servers import AskingServer
-from perdure.testing.simulation.choices import BESIDE, Choices
+from perdure.testing.simulation.choices import BESIDE, DEADLINES, GUARDS, Choices
 from perdure.testing.simulation.server.runs import Activity
 from perdure.turn.effect_values import Verification
 from perdure.turn.keys import ModelKey, parse_key
@@ -164,8 +164,9 @@ class SimulatedWorld:
         models = {target.model.partition(":")[2] for target in agent.targets}
         if agent.instructions not in request.system or request.model not in models:
             self.unpinned = self.unpinned or f"{activity.key} of {activity.run.id}"
-        fails = choices.happens(14)
-        failure = choices.pick(_FAILURES)() if fails else None
+        is_often = choices.aims_at(DEADLINES)  # pauses before retries end with the time
+        fails = choices.happens(2 if is_often else 14)
+        failure = choices.pick(_FAILURES[:4] if is_often else _FAILURES)() if fails else None
         if failure is not None and not isinstance(failure, errors.LLMTimeoutError):
             raise failure
         usage = self._usage(activity, request)
@@ -264,6 +265,8 @@ class SimulatedWorld:
     ) -> tuple[Text | Thinking | ToolCall, ...]:
         if self._choices.calls_often and self._choices.below(3, beside="calls often"):
             how = "calls"
+        elif self._choices.aims_at(GUARDS):  # messages come while a model gives its answer
+            how = self._choices.pick(("ends", "calls"))
         elif agent.delegates or agent.handoffs:
             how = self._choices.pick(_IN_TEAM if self._choices.all_features else _WITH_OTHERS)
         else:

@@ -18,6 +18,7 @@ from perdure.clients.turns.fork_options import UNCHANGED
 from perdure.clients.turns.forks import Forks
 from perdure.session.wire import SessionRequest
 from perdure.temporal.search_marks import Marks
+from perdure.testing.simulation.choices import BRANCHES
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import SimulatedServer
@@ -65,7 +66,7 @@ class Branches:
         self._first = people
         self._forks = Forks(client, NoMarks(client), lambda started: cast("Any", started))
         self._ids = [people.workflow_id]
-        self._left = server.choices.pick((0, 0, 0, 1, 3))
+        self._left = 4 if server.choices.aims_at(BRANCHES) else server.choices.pick((0, 0, 0, 1, 3))
         self._later()
 
     def _later(self) -> None:

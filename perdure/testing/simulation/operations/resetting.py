@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perdure.testing.simulation.choices import BRANCHES
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import name_of
 from perdure.testing.simulation.server.resets import INITIATED, Resets
@@ -29,7 +30,7 @@ class Operator:
         self._resets = resets
         self._world = world
         self._people = people
-        self._left = server.choices.pick((0, 0, 1, 2, 3))
+        self._left = 3 if server.choices.aims_at(BRANCHES) else server.choices.pick((0, 0, 1, 2, 3))
         self._later()
 
     def _later(self) -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from perdure.temporal.names import FINISH_CALL, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.calls.jobs import ABOUT_JOBS, JobService, StartedJob
+from perdure.testing.simulation.choices import FORGERIES
 from perdure.testing.simulation.people import SentRequest
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 _PLANS = ("once", "once", "twice", "another", "at once", "forged", "elsewhere", "never")
 _DELAYS_S = (1, 0, 0, 0.05, 0.6, 3, 3, 19.9, 25, 300)
+_FORGED_AFTER_S = 0.3
 _PAUSE_S = 1.5
 _ATTEMPTS = 20
 
@@ -41,6 +43,8 @@ class ResultSenders:
 
     def plan(self, turn_id: str, token: str) -> None:
         """Plan what is sent for a call, and when."""
+        if self._choices.aims_at(FORGERIES):
+            self._later(turn_id, _FORGED_AFTER_S, self._forged(token), *self._result())
         plan, first = self._pick(_PLANS), self._result()
         if plan == "never":
             return

@@ -13,6 +13,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 
 from perdure.temporal.names import WORKER_SHUTDOWN
+from perdure.testing.simulation.choices import LOSSES
 from perdure.testing.simulation.server.history import Fields
 from perdure.testing.simulation.server.runs import Activity, SimulatedRun
 from perdure.testing.simulation.server.server import SimulatedServer
@@ -26,6 +27,7 @@ _FATES = (
     *("lost before its effect", "lost after its effect", "frozen", "shut down", "too slow"),
     "done twice",
 )
+_LOSSES = (*("sound",) * 4, *("lost after its effect", "shut down") * 2, "lost before its effect")
 
 
 class Worker(Protocol):
@@ -129,7 +131,8 @@ class SimulatedAttempts:
             return
         activity.is_started = True
         choices, later = self._server.choices, self._server.clock.later
-        fate, takes_s = choices.pick(_FATES), choices.pick(_DURATIONS_S)
+        fates = _LOSSES if choices.aims_at(LOSSES) else _FATES
+        fate, takes_s = choices.pick(fates), choices.pick(_DURATIONS_S)
         attempt = activity.attempt
         heartbeat_s = activity.heartbeat_s or 15
         if fate != "sound":

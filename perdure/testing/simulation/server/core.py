@@ -155,6 +155,7 @@ class Core:
                 length=task.started.event_id,
                 size_bytes=task.size_bytes,
                 flags=self._flags,
+                moves=attributes(task.started).target_worker_deployment_version_changed,
             )
             self._use(used)
             commands += new

@@ -17,6 +17,9 @@ from perdure.testing.simulation.server.server import SimulatedServer
 _ABANDON, _REQUEST_CANCEL = 2, 3
 """The parent close policies with which a child is left alone, or cancelled with its parent."""
 
+_AUTO_UPGRADE = 1
+"""The versioning behavior with which a new run begins on the build that is current then."""
+
 REJECT_DUPLICATE = 3
 """The policy with which an id is used once."""
 
@@ -126,6 +129,7 @@ class Effects:
                     parent=(run.id, run.begun.run_id),
                     memo=memo,
                     task_timeout=run.begun.task_timeout,
+                    build=run.begun.build,
                 )
                 fields["workflow_execution"] = {"workflow_id": child.workflow_id, "run_id": run_id}
                 self._server.start(begun, payloads, (run, event_id))
@@ -223,6 +227,7 @@ class Effects:
         closing = run.history.events[event_id - 1]
         closing.workflow_execution_continued_as_new_event_attributes.new_execution_run_id = run_id
         self._server.close(run, "WORKFLOW_EXECUTION_CONTINUED_AS_NEW")
+        moves = content.initial_versioning_behavior == _AUTO_UPGRADE
         begun = BegunRun(
             run.id,
             run_id,
@@ -235,5 +240,7 @@ class Effects:
             task_timeout=run.begun.task_timeout,
             search_attributes=run.begun.search_attributes,
             account=run.begun.account,
+            build=self._server.build if moves else run.begun.build,
         )
+        self._server.counts["moves"] += begun.build != run.begun.build
         self._server.start(begun, list(content.arguments), run.parent)

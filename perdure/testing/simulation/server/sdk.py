@@ -93,6 +93,7 @@ class BegunRun:
         search_attributes: Those of the start.
         origin: The run whose seed it has, if it was reset.
         account: The run since which its bills are counted, if it was reset or continues such a run.
+        build: The number of the build of the workers that its tasks go to.
     """
 
     workflow_id: str
@@ -107,6 +108,7 @@ class BegunRun:
     search_attributes: TypedSearchAttributes = TypedSearchAttributes.empty
     origin: str = ""
     account: str = ""
+    build: int = 0
 
     @property
     def seed(self) -> int:
@@ -152,8 +154,11 @@ class Instance:
         length: int,
         size_bytes: int,
         flags: Sequence[int],
+        moves: bool = False,
     ) -> tuple[list[Command], list[int]]:
         """Do an activation, and return the commands and the SDK's flags that it used.
+
+        `moves` is whether another build than that of the run is to go on with it.
 
         Raises:
             TaskFailedError: The workflow task failed.
@@ -164,6 +169,7 @@ class Instance:
             history_length=length,
             history_size_bytes=size_bytes,
             available_internal_flags=flags,
+            target_worker_deployment_version_changed=moves,
             jobs=jobs,
         )
         activation.timestamp.FromNanoseconds(now_ns)

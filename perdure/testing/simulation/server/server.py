@@ -61,6 +61,8 @@ class SimulatedServer:
         on_task: Called after each completed task, when history has what the workflow knows, but for
             the end of the run.
         on_command: Called with each command that a task has written, and its event.
+        build: The number of the current build of the workers. A run that began with another one is
+            told so with each of its workflow tasks.
         locally: Performs a local activity within a workflow task, by the content of its command.
     """
 
@@ -69,6 +71,7 @@ class SimulatedServer:
     def __init__(self, choices: Choices, clock: VirtualClock) -> None:
         self.choices = choices
         self.clock = clock
+        self.build = 0
         self.runs: list[SimulatedRun] = []
         self.counts = Counter[str]()
         self.on_event: list[Callable[[SimulatedRun], None]] = []
@@ -96,7 +99,9 @@ class SimulatedServer:
         parent: tuple[SimulatedRun, int] | None = None,
     ) -> SimulatedRun:
         """Start a workflow."""
-        run = SimulatedRun(replace(begun, at_ns=self.clock.now_ns), parent)
+        is_new = parent is None and not begun.continued
+        build = self.build if is_new else begun.build
+        run = SimulatedRun(replace(begun, at_ns=self.clock.now_ns, build=build), parent)
         self.open(run)
         fields: Fields = {
             "workflow_type": {"name": begun.type},
@@ -201,7 +206,8 @@ class SimulatedServer:
         for update in run.unanswered:
             update.is_sent = True
         size_bytes = run.history.size_bytes
-        self.write(run, STARTED, {"history_size_bytes": size_bytes})
+        moves = {"target_worker_deployment_version_changed": run.begun.build != self.build}
+        self.write(run, STARTED, {"history_size_bytes": size_bytes, **moves})
         is_for_updates, run.stage = run.stage is RunStage.FOR_UPDATES, RunStage.RUNS
         news = [
             event

@@ -42,7 +42,13 @@ async def normal(
     }
     if not converting:
         return message
-    calls = dict(zip(converting, await asyncio.gather(*converting.values()), strict=True))
+    # a single call, as most answers have, needs no task
+    converted = (
+        [await only for only in converting.values()]
+        if len(converting) == 1
+        else await asyncio.gather(*converting.values())
+    )
+    calls = dict(zip(converting, converted, strict=True))
     return message.model_copy(
         update={"parts": tuple(calls.get(index, part) for index, part in enumerate(message.parts))}
     )

@@ -38,6 +38,8 @@ from perdure.values.reports import StopReason, Usage
 
 _NOT_SAID = ("type", "id")
 """Fields of a part that do not count towards its size: an id that is too long is replaced."""
+_SHORT_BYTES = 20_000
+"""An answer of up to this size is parsed on the event loop; a thread would take longer."""
 
 
 class ModelActivities:
@@ -93,13 +95,16 @@ class ModelActivities:
 
         answer = await self._ask(provider, request, model, state, plain)
         _refuse_many_calls(model, answer)
-        _refuse_large(model, answer)
+        length = _size(answer)
+        _refuse_large(model, answer, length)
         answer = answer.model_copy(
             update={"message": fallback.with_author(with_plain_ids(answer.message), model)}
         )
         corrects = state.agent.unmarked == "correct"
-        # an answer may be long
-        answer = await asyncio.to_thread(protocol.read, answer, prompt, corrects=corrects)
+        if length <= _SHORT_BYTES:
+            answer = protocol.read(answer, prompt, corrects=corrects)
+        else:
+            answer = await asyncio.to_thread(protocol.read, answer, prompt, corrects=corrects)
         _refuse_nothing(model, answer)
         self._health.succeeded(model)
         try:
@@ -342,14 +347,18 @@ def _refuse_many_calls(model: str, answer: ModelAnswer) -> None:
         raise
 
 
-def _refuse_large(model: str, answer: ModelAnswer) -> None:
+def _size(answer: ModelAnswer) -> int:
+    """Return the bytes of the texts of an answer."""
+    texts = (text for part in answer.message.parts for name, text in part if name not in _NOT_SAID)
+    return sum(size(text) for text in texts if isinstance(text, str))
+
+
+def _refuse_large(model: str, answer: ModelAnswer, bytes_: int) -> None:
     """Check that an answer fits into history, before it is parsed, checked and recorded.
 
     Raises:
         TooLargeError: It does not fit.
     """
-    texts = (text for part in answer.message.parts for name, text in part if name not in _NOT_SAID)
-    bytes_ = sum(size(text) for text in texts if isinstance(text, str))
     if bytes_ > limits.PAYLOAD_BYTES:
         raise errors.TooLargeError(
             f"the answer of {model} is {bytes_} bytes, more than the {limits.PAYLOAD_BYTES} that"

@@ -1,6 +1,12 @@
-"""Carries over the state of another run of a turn, or of a prefix of it, from its history."""
+"""Carries over the state of another run of a turn, or of a prefix of it, from its history.
+
+The worker that ran a run usually runs the next one as well. It then takes the state from its
+memory, because reading a long history takes longer than all the rest of a continue-as-new.
+"""
 
 from __future__ import annotations
+
+import threading
 
 from temporalio import activity
 from temporalio.client import Client
@@ -10,6 +16,7 @@ from perdure.temporal.histories.origins import read_origin
 from perdure.temporal.histories.session_history import messages_before
 from perdure.temporal.recent import Recent
 from perdure.turn import carry, withheld
+from perdure.turn.carry import Carried
 from perdure.turn.continuation import CarryCall
 from perdure.turn.snapshot import CarriedPart
 from perdure.turn.wire import Origin
@@ -22,6 +29,13 @@ class Carrier:
 
     def __init__(self) -> None:
         self._recent = Recent[Origin, tuple[CarriedPart, ...]](_ORIGINS)
+        self._handed_over = Recent[Origin, Carried](_ORIGINS)
+        self._lock = threading.Lock()  # runs end on the threads of workflows
+
+    def hand_over(self, origin: Origin, carried: Carried) -> None:
+        """Keep what a run of this process hands over, from any thread."""
+        with self._lock:
+            self._handed_over.put(origin, carried)
 
     async def carry(self, call: CarryCall) -> CarriedPart:
         """Return a part of what an origin holds.
@@ -33,7 +47,8 @@ class Carrier:
         """
         parts = self._recent.get(call.origin)
         if parts is None:
-            parts = carry.split(await _read(activity.client(), call))
+            carried = self._taken(call.origin) or await _read(activity.client(), call)
+            parts = carry.split(carried)
             self._recent.put(call.origin, parts)
         if call.part > len(parts):
             raise errors.InvalidRequestError(f"there are {len(parts)} parts, and no {call.part}")
@@ -41,8 +56,15 @@ class Carrier:
             self._recent.drop(call.origin)  # a turn takes each part once, in order
         return parts[call.part - 1]
 
+    def _taken(self, origin: Origin) -> Carried | None:
+        """Return what a run of this process has handed over; None if it was another process."""
+        with self._lock:
+            carried = self._handed_over.get(origin)
+            self._handed_over.drop(origin)
+        return carried
 
-async def _read(client: Client, call: CarryCall) -> carry.Carried:
+
+async def _read(client: Client, call: CarryCall) -> Carried:
     origin = call.origin
     if origin.is_session:
         return await _of_session(client, origin)
@@ -61,8 +83,8 @@ async def _read(client: Client, call: CarryCall) -> carry.Carried:
     return carried
 
 
-async def _of_session(client: Client, origin: Origin) -> carry.Carried:
+async def _of_session(client: Client, origin: Origin) -> Carried:
     """Return the messages that the session of this turn had before it."""
     turn_id = activity.info().workflow_id
     assert turn_id
-    return carry.Carried(await messages_before(client, origin, turn_id, is_worker=True), 0)
+    return Carried(await messages_before(client, origin, turn_id, is_worker=True), 0)

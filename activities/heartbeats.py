@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Container
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from datetime import timedelta
 from typing import Any
 
@@ -102,7 +102,7 @@ class _Heartbeats(ActivityInboundInterceptor):
         self._prepare = prepare
         self._tolerance = tolerance
         self._running = running
-        self._is_cancelled = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
         self._details: tuple[Any, ...] = ()
 
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
@@ -116,9 +116,11 @@ class _Heartbeats(ActivityInboundInterceptor):
         _refuse_second_attempt(info)
         self._loop = asyncio.get_running_loop()
         beat_with(_unheard if info.is_local else self._beat_from_anywhere)
-        ticker = None if info.is_local else asyncio.create_task(self._tick(self._interval(info)))
         key = (info.workflow_run_id or "", info.activity_id)
-        if ticker is not None:
+        if not info.is_local:
+            self._context = copy_context()
+            self._interval_s = self._interval(info).total_seconds()
+            self._beat_in(self._interval_s)
             self._running[key] = self._cancelled_from_anywhere
         try:
             await self._prepare(input)
@@ -129,8 +131,9 @@ class _Heartbeats(ActivityInboundInterceptor):
                 raise
             raise _ended_by(details) from error
         finally:
-            if ticker is not None:
-                ticker.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
                 self._running.pop(key, None)
 
     def _interval(self, info: activity.Info) -> timedelta:
@@ -144,22 +147,24 @@ class _Heartbeats(ActivityInboundInterceptor):
         self._outbound.heartbeat(*details)
 
     def _cancelled_from_anywhere(self) -> None:
-        self._loop.call_soon_threadsafe(self._is_cancelled.set)
+        self._loop.call_soon_threadsafe(self._beat_after_a_cancel)
 
-    async def _tick(self, interval: timedelta) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_cancelled.wait(), interval.total_seconds())
-            if self._is_cancelled.is_set():
-                self._is_cancelled.clear()
-                await self._beat_after_a_cancel()
-            else:
-                self._outbound.heartbeat(*self._details)
+    def _beat_in(self, *pauses_s: float) -> None:
+        """Heartbeat after each of these pauses, and then in every interval.
 
-    async def _beat_after_a_cancel(self) -> None:
-        for pause_s in _AFTER_A_CANCEL_S:
-            await asyncio.sleep(pause_s)
-            self._outbound.heartbeat(*self._details)
+        A timer costs a short activity less than a task of its own.
+        """
+        pause_s, *others_s = pauses_s
+        self._timer = self._loop.call_later(pause_s, self._tick, *others_s, context=self._context)
+
+    def _tick(self, *pauses_s: float) -> None:
+        self._outbound.heartbeat(*self._details)
+        self._beat_in(*(pauses_s or (self._interval_s,)))
+
+    def _beat_after_a_cancel(self) -> None:
+        if self._timer is not None:  # else the activity has ended
+            self._timer.cancel()
+            self._beat_in(*_AFTER_A_CANCEL_S)
 
 
 def _unheard(*_details: Any) -> None:

@@ -14,28 +14,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
-import re
 import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowHistory
+from temporalio.client import Client
 
 from benchmarks.bench import WorkerProcess, working
-from benchmarks.measures import size
+from benchmarks.chain import chain
 from benchmarks.run import versions, write
 from benchmarks.with_perdure_long import SLOW_S
 from perdure import limits
 from perdure.clients import AgentClient
-from perdure.temporal.histories.runs import describe_last, runs_up_to
 from perdure.worker.dev.server import DevServer
 
 OUT = Path(__file__).parent / "out" / "long.json"
@@ -53,79 +47,6 @@ LONG_RUN = 600
 """Steps of a turn that continues as new once."""
 RESULTS = {"0.2 MB": 300, "1 MB": 1_900, "4 MB": 8_000}
 """Bytes of a result for transcripts of these sizes when the run is full."""
-
-_MODEL_CALL = re.compile(r"step-(\d+)")
-
-
-@dataclass(frozen=True)
-class Chain:
-    """The histories of all runs of a turn."""
-
-    histories: Sequence[WorkflowHistory]
-
-    @property
-    def bytes(self) -> int:
-        return sum(map(size, self.histories))
-
-    @property
-    def most_events(self) -> int:
-        """The events of the longest run."""
-        return max(len(history.events) for history in self.histories)
-
-    def asked(self) -> dict[int, datetime]:
-        """When each model call was scheduled, by the number of the step."""
-        return {step: at for history in self.histories for step, at in _asked(history)}
-
-    def seconds(self, first: int, last: int) -> float:
-        """The seconds from one step to another."""
-        times = self.asked()
-        return (times[last] - times[first]).total_seconds()
-
-    def pauses(self) -> list[float]:
-        """The seconds from the end of the last call of each run to the first call of the next."""
-        return [
-            (_first_call(following) - _last_call(history)).total_seconds()
-            for history, following in itertools.pairwise(self.histories)
-        ]
-
-
-def _last_call(history: WorkflowHistory) -> datetime:
-    return next(
-        event.event_time.ToDatetime()
-        for event in reversed(history.events)
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
-    )
-
-
-def _first_call(history: WorkflowHistory) -> datetime:
-    """When the first call of a model or a tool was scheduled: before it, the state is carried."""
-    return next(
-        event.event_time.ToDatetime()
-        for event in history.events
-        if event.activity_task_scheduled_event_attributes.activity_id.startswith("step-")
-    )
-
-
-def _asked(history: WorkflowHistory) -> list[tuple[int, datetime]]:
-    out = []
-    for event in history.events:
-        if event.event_type != EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            continue
-        key = event.activity_task_scheduled_event_attributes.activity_id
-        if found := _MODEL_CALL.fullmatch(key):
-            out.append((int(found[1]), event.event_time.ToDatetime()))
-    return out
-
-
-async def chain(client: Client, turn_id: str) -> Chain:
-    """Read all runs of a turn."""
-    first = client.get_workflow_handle(turn_id)
-    run_id = (await first.describe()).run_id
-    found = await describe_last(client, turn_id, run_id or "")
-    runs = await runs_up_to(client, found)
-    return Chain(
-        [await client.get_workflow_handle(turn_id, run_id=run).fetch_history() for run in runs]
-    )
 
 
 async def start(

@@ -22,10 +22,10 @@ from temporalio.client import WorkflowHistory
 
 from benchmarks import measures, recovery
 from benchmarks.bench import HANDWRITTEN, PERDURE, Bench, opened
+from benchmarks.chain import chain
 from benchmarks.job import PROMPT
 from benchmarks.measures import medians, ratio, size
 from perdure.clients import AgentClient
-from perdure.temporal.histories.runs import describe, runs_up_to
 
 OUT = Path(__file__).parent / "out" / "latest.json"
 KINDS = (HANDWRITTEN, PERDURE)
@@ -85,30 +85,22 @@ async def weight(bench: Bench) -> dict[str, Any]:
 
 
 async def length(bench: Bench) -> dict[str, Any]:
-    """Five hundred steps in one turn: is the last one as fast as the first one?
+    """Five hundred steps in one turn: is a step as fast at the end as at the beginning?
 
-    And how long does a replay take?
+    The turn continues in new runs meanwhile, whose seconds are counted apart. And how long does a
+    replay take?
     """
     _, last_run = await bench.turn(PERDURE, 500)
-    found = await describe(bench.client, last_run.workflow_id, retry=True)
-    histories = [
-        await bench.client.get_workflow_handle(last_run.workflow_id, run_id=run).fetch_history()
-        for run in await runs_up_to(bench.client, found)
-    ]
-    times = [
-        event.event_time.ToDatetime()
-        for history in histories
-        for event in history.events
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
-    ]
-    first, last = (times[101] - times[1]).total_seconds(), (times[-1] - times[-101]).total_seconds()
+    read = await chain(bench.client, last_run.workflow_id)
+    first, last = read.seconds_within_runs(1, 101), read.seconds_within_runs(401, 501)
     replay = {
         kind.name: round(await measures.replay_ms(kind, (await bench.turn(kind, 100))[1]) / 100, 2)
         for kind in KINDS
     }
     return {
         "flatness_500": round(last / first, 2),
-        "history_bytes_500": sum(map(size, histories)),
+        "continue_as_new_s_500": [round(pause, 2) for pause in read.pauses()],
+        "history_bytes_500": read.bytes,
         "replay_ms_per_step": replay,
     }
 

@@ -36,6 +36,8 @@ _IGNORABLE = (
 _BLANK = "\u2800\U00016fe4\U0001d159"
 """Characters with an empty glyph that are not default-ignorable."""
 _UNSEEN = re.compile(f"[{_IGNORABLE}{_BLANK}]")
+_PLAIN_WORD = re.compile("[!#-<>-~]+")
+"""Visible ASCII without `"` and `=`."""
 _SEPARATORS = re.compile(r"[/\\]")
 _CHANGED_IN_URLS = ("", ".", "..")
 _JOINERS = "\u200c\u200d"
@@ -206,6 +208,8 @@ def one_line(text: str, max_characters: int) -> str:
 
 def word(text: str) -> str:
     """Return a name or an id as one word, quoted as JSON if it would be ambiguous."""
+    if _PLAIN_WORD.fullmatch(text):  # nearly every one
+        return text
     is_plain = text.isprintable() and not any(letter.isspace() or letter in '"=' for letter in text)
     return text if text and is_plain and not _UNSEEN.search(text) else quoted(text)
 

@@ -99,6 +99,7 @@ class Activities(Container[str]):
         tools: The activities that run tools.
         tool_calls: What these call.
         tool_names: The names of the tools that are known when the worker starts.
+        carrier: The activity that carries the state of a run over to the next.
         registry: The agents as the app declares them.
         agents: The agents as activities find them.
         models: The models, with their providers.
@@ -112,6 +113,7 @@ class Activities(Container[str]):
     tools: tuple[Handler, ...]
     tool_calls: ToolActivities
     tool_names: ToolNames
+    carrier: Carrier
     registry: Registry
     agents: Agents
     models: Models
@@ -201,11 +203,12 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     model_calls = ModelActivities(models, prices, transcripts, Answers(agents), texts)
     known = EffectsBeforeReset(), EffectsAfterwards()
     tool_calls = ToolActivities(names, agents, loop, servers, transcripts, *known)
-    later = LaterCalls(tool_calls)
+    later, carrier = LaterCalls(tool_calls), Carrier()
     return Activities(
         call_model=_handler(CALL_MODEL, model_calls.call_model, ModelCall),
         others=(
             *_others(agents, Hooks(agents, transcripts)),
+            _handler(CARRY, carrier.carry, CarryCall, may_be_stored=True),
             _handler(VERIFY, Verifications(tool_calls).verify, ToolRun),
             _handler(POLL_CALL, later.poll, ToolRun),
             _handler(CANCEL_CALL, later.cancel, ToolRun),
@@ -214,6 +217,7 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
         tools=tuple(tool_calls.handlers()),
         tool_calls=tool_calls,
         tool_names=names,
+        carrier=carrier,
         registry=app.registry,
         agents=agents,
         models=models,
@@ -233,7 +237,6 @@ def _others(agents: Agents, hooks: Hooks) -> tuple[Handler, ...]:
         _handler(RUN_MIDDLEWARE, hooks.run_middleware, HookCall),
         _handler(TELL_OBSERVERS, hooks.tell_observers, ObserverCall),
         _handler(READ_CHILD, read_ended, ChildRun, final=unreadable),
-        _handler(CARRY, Carrier().carry, CarryCall, may_be_stored=True),
         _handler(RECORD_TURN, record_turn, RecordCall, may_be_stored=True, final=unreadable),
         _handler(REGISTER_WAITER, register_waiter, Registration),
         _handler(SEND_MESSAGE, send_message, MessageCall, final=REFUSED),

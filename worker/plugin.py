@@ -34,6 +34,7 @@ from perdure.temporal.names import (
     BATCH,
     BATCH_PART,
     BEAT_SOON,
+    HAND_OVER,
     HAS_STORAGE,
     HEARTBEAT_TIMEOUT,
     IS_AT_HAND,
@@ -176,6 +177,7 @@ class PerdurePlugin(Plugin):
                 self._settings.heartbeat, self._settings.heartbeat_tolerance
             ),
             BEAT_SOON: beats.beat_soon,
+            HAND_OVER: self._activities.carrier.hand_over,
             HAS_STORAGE: lambda: self._client.data_converter.external_storage is not None,
         }
         if self._settings.local_lookups:

@@ -12,6 +12,8 @@ class WrappedWorkflow(WorkflowInstance):
 
     def __init__(self, inner: WorkflowInstance) -> None:
         self._inner = inner
+        # the SDK asks for it with each payload: not through every wrapper
+        self.get_serialization_context = inner.get_serialization_context  # type: ignore[method-assign]
 
     def activate(self, act: Any) -> Any:
         """Delegate to the wrapped instance."""

@@ -25,6 +25,7 @@ from temporalio.converter import (
 
 from perdure import errors, validation
 from perdure.errors import PerdureError
+from perdure.temporal.default_payloads import DEFAULT
 from perdure.text import one_line
 
 VARIABLE = "PERDURE_DATA_CONVERTER"
@@ -55,7 +56,7 @@ def chosen(data_converter: DataConverter | None = None) -> DataConverter:
         "the connection", {"data_converter": data_converter}, {"data_converter": Converter}
     )
     target = os.environ.get(VARIABLE, "")
-    converter = data_converter or (_loaded(target) if target else DataConverter.default)
+    converter = data_converter or (_loaded(target) if target else DEFAULT)
     check(converter)
     if (
         converter.payload_codec is not None

@@ -27,6 +27,9 @@ HAS_STORAGE = "perdure.has_storage"
 BEAT_SOON = "perdure.beat_soon"
 """The extern function that lets an activity of this process send heartbeats: `(run, activity)`."""
 
+HAND_OVER = "perdure.hand_over"
+"""The extern function that keeps what a run hands over to its next run: `(Origin, Carried)`."""
+
 CALL_MODEL = "perdure.call_model"
 """`ModelCall -> ModelAnswer`: send one request to a model."""
 

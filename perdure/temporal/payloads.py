@@ -78,7 +78,7 @@ def _defaults(value: BaseModel) -> dict[str, Any]:
     items = value.__dict__
     for field in _fields(type(value)):
         item = items[field.name]
-        if field.is_default(item, items):
+        if item is field.default or field.is_default(item, items):
             left_out[field.name] = True
         elif type(item) is field.model and (inner := _defaults(item)):
             left_out[field.name] = inner
@@ -91,6 +91,7 @@ class _PackedField:
     Attributes:
         name: Its name.
         model: The class of its values, if that is a model and None is the only alternative.
+        default: Its default if that is always the same object, which most values are.
     """
 
     def __init__(self, name: str, field: FieldInfo) -> None:
@@ -100,6 +101,7 @@ class _PackedField:
         self.model = classes[0] if is_optional else field.annotation
         if not (isinstance(self.model, type) and issubclass(self.model, BaseModel)):
             self.model = BaseModel  # of which there are no values
+        self.default = field.default  # of a required field, it is no possible value
         self._field = field
         self._is_required = field.is_required()
 
@@ -108,7 +110,7 @@ class _PackedField:
         if self._is_required:
             return False
         if self._field.default_factory is None:
-            return item is self._field.default or bool(item == self._field.default)
+            return bool(item == self.default)
         return bool(
             item == self._field.get_default(call_default_factory=True, validated_data=items)
         )

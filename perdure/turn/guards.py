@@ -100,9 +100,10 @@ def loop_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
 def repeated_in(steps: tuple[Step, ...], agent: AgentDefinition) -> str | None:
     """Describe equal calls at the end of these steps; None if there are none."""
     lately = steps[-limits.SAME_CALLS :]
-    if any(_has_waited(step, agent) for step in lately):
+    repetition = _repeated_steps(lately) if agent.rules >= 1 else _repeated_calls(lately)
+    if repetition is None or any(_has_waited(step, agent) for step in lately):
         return None
-    return _repeated_steps(lately) if agent.rules >= 1 else _repeated_calls(lately)
+    return repetition
 
 
 def _has_waited(step: Step, agent: AgentDefinition) -> bool:

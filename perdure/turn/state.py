@@ -30,7 +30,7 @@ from perdure.turn.wire import Origin, TurnRequest
 from perdure.values.budgets import Spending
 from perdure.values.effects import EffectRecord
 from perdure.values.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from perdure.values.options import NO_OPTIONS, RequestOptions
+from perdure.values.options import RequestOptions
 from perdure.values.reports import Step, Usage
 from perdure.values.shared_state import SharedState
 
@@ -244,7 +244,7 @@ class TurnState:
     def options(self, agent: AgentDefinition) -> RequestOptions:
         """Return the options of the turn, which override the agent's options."""
         options = self.request.options if self.request else None
-        return (options or NO_OPTIONS).over(agent.options)
+        return agent.options if options is None else options.over(agent.options)
 
     def output_schema(self, agent: AgentDefinition) -> Schema | None:
         """Return the schema of the answer: the turn's own, or else the agent's. None for text."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import mmap
 import os
 import struct
 import sys
@@ -126,7 +127,7 @@ class HeldRuns:
     """
 
     def __init__(self, file: int) -> None:
-        self._file = file
+        self._memory = mmap.mmap(file, _SIZE)  # a store costs less than a system call
         self._lock = threading.Lock()
         self._entries: dict[str, _HeldSlot] = {}
         self._free = list(range(limits.HELD_RUNS))
@@ -136,12 +137,12 @@ class HeldRuns:
         """Record that the process takes work from now on."""
         text = json.dumps(asdict(connection)).encode()
         if len(text) < _PULSE_AT - 1:
-            os.pwrite(self._file, text, 1)
-            os.pwrite(self._file, bytes([SERVING]), 0)
+            self._memory[1 : 1 + len(text)] = text
+            self._memory[0] = SERVING
 
     def beat(self, count: int) -> None:
         """Show that the process runs."""
-        os.pwrite(self._file, _PULSE.pack(count), _PULSE_AT)
+        _PULSE.pack_into(self._memory, _PULSE_AT, count)
 
     def drain(self) -> None:
         """Leave every run in the list from now on.
@@ -153,7 +154,7 @@ class HeldRuns:
 
     def leave(self, state: int = LEFT) -> None:
         """Record that the process ends by itself: `LEFT` or `NO_SERVER`."""
-        os.pwrite(self._file, bytes([state]), 0)
+        self._memory[0] = state
 
     def keep(self, workflow_id: str, run_id: str) -> None:
         """Add a run whose workflow is in memory from now on."""
@@ -193,13 +194,13 @@ class HeldRuns:
         if entry is not None or not self._free or len(name) > _ID_BYTES:
             return entry
         entry = self._entries[run_id] = _HeldSlot(heapq.heappop(self._free))
-        os.pwrite(self._file, _ENTRY.pack(0, len(name), run_id.encode(), name), _place(entry.slot))
+        _ENTRY.pack_into(self._memory, _place(entry.slot), 0, len(name), run_id.encode(), name)
         return entry
 
     def _mark(self, run_id: str, entry: _HeldSlot) -> None:
         is_held = entry.is_cached or entry.active > 0 or self._is_draining
         flags = _HELD * is_held | _CACHED * entry.is_cached | _ACTIVE * (entry.active > 0)
-        os.pwrite(self._file, bytes([flags]), _place(entry.slot))
+        self._memory[_place(entry.slot)] = flags
         if not is_held:
             del self._entries[run_id]
             heapq.heappush(self._free, entry.slot)

@@ -17,7 +17,7 @@ from temporalio.common import RawValue
 
 from perdure import errors, limits
 from perdure.temporal import outcomes
-from perdure.temporal.names import CARRY, MEMO
+from perdure.temporal.names import CARRY, HAND_OVER, MEMO
 from perdure.temporal.payloads import pack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.turn import carry
@@ -172,12 +172,14 @@ class Runs:
         board, info = self._board, workflow.info()
         request = board.state.request
         assert request is not None
+        carried = carry.state_of(board.state)
         origin = Origin(
             turn_id=info.workflow_id,
             run_id=info.run_id,
             steps=board.state.step_count,
-            digest=carry.state_of(board.state).digest,
+            digest=carried.digest,
         )
+        _hand_over(origin, carried)
         return Continuation(
             continues=origin,
             request=request.model_copy(update={"history": ()}),
@@ -224,6 +226,13 @@ class Runs:
                     self._updates.append(update.id)
         finally:
             self.look()
+
+
+def _hand_over(origin: Origin, carried: carry.Carried) -> None:
+    """Leave what is carried over in this process, for the next run if it begins here."""
+    keep = workflow.extern_functions().get(HAND_OVER)
+    if keep is not None and not workflow.unsafe.is_replaying():
+        keep(origin, carried)
 
 
 def _is_cancelled() -> bool:

@@ -39,6 +39,7 @@ from perdure.turn.snapshot import VERSION
 from perdure.turn.wire import ChildNews, Origin
 from perdure.values.budgets import BudgetUpdate, Remaining
 from perdure.values.messages import UserMessage
+from perdure.values.reports import AgentReport
 
 from ...conftest import RecordingClient, Runtime
 from ...support.carrying import clerk, continued, letters, sent, with_model
@@ -415,13 +416,10 @@ async def until_failed(handle: WorkflowHandle[Any, Any]) -> None:
             return
 
 
-@pytest.mark.slow
-@pytest.mark.accepts("Y32")
-async def test_turn_whose_earlier_run_was_deleted_meanwhile_ends_typed(
-    perdure_server: str,
-) -> None:
-    """Nothing is sent, and what it spent is told."""
-    script = ScriptedModel(*filling(2, usage=usage(300)), says("never"))
+@pytest.mark.accepts("Y163")
+async def test_worker_of_the_run_before_takes_over_without_its_history(perdure_server: str) -> None:
+    """It has the state in memory, so the turn goes on although the history is gone."""
+    script = ScriptedModel(*filling(2, usage=usage(300)), says("done"))
     async with taking_over(perdure_server, script, fills=False) as (work, turn, carries):
         [first, _] = await runs_of(work.client, turn)
         await delete(work.client, turn.id, first)
@@ -429,6 +427,30 @@ async def test_turn_whose_earlier_run_was_deleted_meanwhile_ends_typed(
         other = RecordingClient(work.client.temporal, work.client.task_queue).turn(turn.id)
         end = await ended(other)
         work.client.recorded.clear()  # its first run is gone
+
+    assert isinstance(end, AgentReport)
+    assert (end.output, end.spent.model_calls, end.messages_from) == ("done", 3, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y32")
+async def test_turn_whose_earlier_run_was_deleted_meanwhile_ends_typed(
+    perdure_server: str,
+) -> None:
+    """Another worker has to read it. Nothing is sent, and what the turn spent is told."""
+    script = ScriptedModel(*filling(2, usage=usage(300)), says("never"))
+    worker, carries = with_model(app(clerk(on_exhausted="pause")), script), Carries()
+    async with queue(perdure_server) as work:
+        async with holding(work, worker, carries):
+            turn = await begin(work.client)
+            await carries.begun.wait()
+            await until_run(work.client, turn, 2)
+            [first, _] = await runs_of(work.client, turn)
+            await delete(work.client, turn.id, first)
+        async with holding(work, worker, Carries(held=False)):
+            other = RecordingClient(work.client.temporal, work.client.task_queue).turn(turn.id)
+            end = await ended(other)
+            work.client.recorded.clear()  # its first run is gone
 
     assert isinstance(end, errors.TurnNotFoundError)
     assert end.report is not None

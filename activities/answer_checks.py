@@ -23,6 +23,7 @@ from perdure.activities.resolve_agent import Agents
 from perdure.activities.user_code import called
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.tracebacks import raised
+from perdure.agents.versions import address, address_of
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
@@ -104,9 +105,11 @@ async def checked(answer: ModelAnswer, state: TurnState, check: Check) -> ModelA
 
 
 def _promised_by(state: TurnState) -> str:
-    """Return the name of the agent whose output type the turn has, also after a handoff."""
+    """Return the agent whose output type the turn has, also after a handoff."""
     assert state.agent is not None
-    return state.request.agent if state.request and state.handoffs.by else state.agent.name
+    if state.request is None or not state.handoffs.by:
+        return address_of(state.agent)
+    return address(state.request.agent, state.agent.version.started)
 
 
 async def by_validators(

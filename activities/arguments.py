@@ -15,6 +15,7 @@ from typing import TypeVar, cast
 from perdure.activities.resolve_agent import Agents
 from perdure.activities.user_code import called
 from perdure.agents.definitions import AgentDefinition
+from perdure.agents.versions import address_of
 from perdure.errors import PerdureError
 from perdure.schemas.tool_arguments import Arguments
 from perdure.text import clean
@@ -73,7 +74,7 @@ async def _normal(call: ToolCall, agent: AgentDefinition, agents: Agents) -> Too
     with contextlib.suppress(PerdureError, TimeoutError):
         async with asyncio.timeout(_LONGEST.total_seconds()):
             deployed = await agents.deployed(
-                tool.owner or agent.name, tool.name, tool.schema_digest
+                tool.owner or address_of(agent), tool.name, tool.schema_digest
             )
             text = clean(call.arguments)
             written = await read(deployed.arguments.normal, text, deployed.arguments, _LONGEST)

@@ -23,6 +23,7 @@ from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.skills import Skill, loader, unknown
 from perdure.agents.tools import Tool
+from perdure.agents.versions import address_of
 from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.recent import Recent
 from perdure.text import size
@@ -60,7 +61,7 @@ class PinnedSkills:
         """Keep the pins and the skills that a turn starts with."""
         pins = _pins(definition)
         if pins:
-            self._remember(run_id, definition.name, pins)
+            self._remember(run_id, address_of(definition), pins)
             self._keep([skill for skill in skills if isinstance(skill, Skill)])
 
     def loader(
@@ -91,7 +92,7 @@ class PinnedSkills:
                 agent = _agent_in(fact)
                 if agent is None:
                     continue
-                pins = _pins(agent) if agent.name == owner else pins
+                pins = _pins(agent) if address_of(agent) == owner else pins
                 if not agent.handoffs:
                     break  # no other agent follows
         self._remember(run_id, owner, pins)

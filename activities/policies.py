@@ -78,7 +78,8 @@ class Policies:
         if agent.policy is None:
             return Deny(reason="the deployed agent has no policy any more")
         try:
-            verdict = await called(agent.policy, call, limit=limits.USER_CODE)
+            about = call.model_copy(update={"agent": agent.name})  # without its version
+            verdict = await called(agent.policy, about, limit=limits.USER_CODE)
         except Exception as error:  # noqa: BLE001 - it is logged
             log_raised(f"the policy of agent {call.agent} failed: {raised(error)}", error)
             reason = error.message if isinstance(error, PerdureError) else described(error)

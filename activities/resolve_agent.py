@@ -21,6 +21,7 @@ from perdure.activities.mcp.toolboxes import Servers
 from perdure.activities.pricing import Prices
 from perdure.activities.profiles import Profiles
 from perdure.activities.provider import Models
+from perdure.activities.rollouts import Rollouts
 from perdure.activities.user_code import called
 from perdure.activities.webhooks import Webhooks
 from perdure.agents.agent import Agent
@@ -31,13 +32,14 @@ from perdure.agents.registry import Entry, Registry, described_in
 from perdure.agents.skills import LOAD_SKILL
 from perdure.agents.tools import Tool
 from perdure.agents.turn_rules import Approval
+from perdure.agents.versions import PinnedVersion, address, parts_of
 from perdure.errors import PerdureError
 from perdure.temporal.histories.fetching import first_request
 from perdure.temporal.names import GENERATE, provider_queue
 from perdure.temporal.namespace_check import Index
 from perdure.temporal.recent import Recent
 from perdure.turn import handoffs
-from perdure.turn.wire import AgentCall
+from perdure.turn.agent_call import AgentCall
 from perdure.values.model_retry import ModelRetryPolicy
 
 _KEPT = 1000
@@ -63,6 +65,7 @@ class Agents:
         webhooks: Webhooks,
     ) -> None:
         self._registry = registry
+        self._rollouts = Rollouts(registry)
         self._models = models
         self._prices = prices
         self._profiles = profiles
@@ -100,6 +103,7 @@ class Agents:
             update={
                 "agent": call.handed_to,
                 "handed_to": None,
+                "version": "",
                 "instructions": None,
                 "client_tools": (),
             }
@@ -122,8 +126,14 @@ class Agents:
         client, info = activity.client(), activity.info()
         if call.undoes:
             return await self._undoing(client, info, call)
+        version = (
+            PinnedVersion()
+            if call.agent == GENERATE
+            else await self._rollouts.choice(client, call, info.workflow_id or "")
+        )
         agent = await self._servers.read(
-            await self._skills.read(await self._asked(client, info, call)), call.allowed
+            await self._skills.read(await self._asked(client, info, call, version.name)),
+            call.allowed,
         )
         check_known(agent.handoffs, agent.name, self._registry.list())
         chain = self._models.resolve(agent.models)
@@ -151,7 +161,11 @@ class Agents:
             client_tools=call.client_tools,
         )
         definition = _with_call_secret(definition).model_copy(
-            update={"name": call.agent, "indexed": await self._index.is_ready(client)}
+            update={
+                "name": call.agent,
+                "indexed": await self._index.is_ready(client),
+                "version": _of(agent, version),
+            }
         )
         self._skills.pin(info.workflow_run_id or "", definition, agent.skills)
         return definition
@@ -164,7 +178,9 @@ class Agents:
         Raises:
             ConfigurationError: Nothing takes back what the deployed tool does.
         """
-        agent = await self._skills.read(await self._agent(client, info, call.agent))
+        agent = await self._skills.read(
+            await self._agent(client, info, address(call.agent, call.version))
+        )
         tool = (
             agent.toolset().get(call.undoes)
             or await self._servers.find(agent, call.undoes)
@@ -177,19 +193,25 @@ class Agents:
             )
         definition = define_undo(agent, tool, tool.undo, self._activity_of(tool.undo))
         return _with_call_secret(definition).model_copy(
-            update={"indexed": await self._index.is_ready(client)}
+            update={
+                "indexed": await self._index.is_ready(client),
+                "version": _of(agent, PinnedVersion()),
+            }
         )
 
     def is_at_hand(self, call: AgentCall) -> bool:
         """Return whether resolving the agent needs nothing but this process.
 
         It needs more for the code of a factory or a resolver, the folder of a skill, an MCP server,
-        or to ask the server about its search attributes.
+        or to ask the server about its search attributes, or whether a version is stopped.
         """
+        if not all(map(self._rollouts.is_at_hand, filter(None, (call.agent, call.handed_to)))):
+            return False
         owners = {item.owner for item in call.inherited}
         if call.agent != GENERATE:
             owners.update(filter(None, (call.agent, call.handed_to)))
-        return self._index.is_known and all(map(_is_static, map(self._entry, owners)))
+        entries = [entry for owner in owners for entry in self._versions(owner)]
+        return self._index.is_known and all(map(_is_static, entries))
 
     async def warm(self, client: Client) -> None:
         """Ask the server now what every turn needs to know."""
@@ -308,22 +330,30 @@ class Agents:
         except errors.UnknownAgentError:
             return None
 
-    async def _asked(self, client: Client, info: activity.Info, call: AgentCall) -> Agent:
+    def _versions(self, owner: str) -> list[Entry | None]:
+        """Return what may have the name or the address of an agent."""
+        versions = () if parts_of(owner)[1] else self._registry.versions(owner)
+        return [self._entry(address(owner, version)) for version in versions or ("",)]
+
+    async def _asked(
+        self, client: Client, info: activity.Info, call: AgentCall, version: str
+    ) -> Agent:
         """Return the agent for a turn: with a different model, or the agent behind `generate`."""
         if call.agent == GENERATE:
             return Agent(name="generate", model=call.model or "")
-        agent = await self._agent(client, info, call.agent)
+        agent = await self._agent(client, info, address(call.agent, version))
         if call.handed_to is not None:  # the model is for that agent
             return agent
         return replace(agent, model=call.model) if call.model else agent
 
     async def _agent(self, client: Client, info: activity.Info, name: str) -> Agent:
-        """Return the agent; a factory is called at most once per run."""
+        """Return the agent by its name or address; a factory is called at most once per run."""
         assert info.workflow_id is not None
         assert info.workflow_run_id is not None
         entry = self._registry.entry(name)
         if isinstance(entry, Agent):
             return entry
+        name, _ = parts_of(name)
         # a lock of its own, because a factory may block
         lock = self._making.setdefault((info.workflow_run_id, name), asyncio.Lock())
         async with lock:
@@ -332,8 +362,9 @@ class Agents:
             )
 
     def _kept(self, run_id: str, name: str) -> Agent | None:
+        """Return the agent that a factory has made for a run."""
         with self._lock:
-            return self._made.get((run_id, name))
+            return self._made.get((run_id, parts_of(name)[0]))
 
     async def _make(self, client: Client, turn_id: str, run_id: str, name: str) -> Agent:
         """Call the factory, which may block."""
@@ -360,6 +391,11 @@ def _is_static(entry: Entry | None) -> bool:
         and not entry.servers
         and not any(isinstance(skill, Path) for skill in entry.skills)
     )
+
+
+def _of(agent: Agent, chosen: PinnedVersion) -> PinnedVersion:
+    """Return what a turn is pinned to that begins with a version of an agent."""
+    return chosen.model_copy(update={"name": agent.version, "started": agent.version})
 
 
 def _with_call_secret(definition: AgentDefinition) -> AgentDefinition:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         SessionStatus,
     )
     from perdure.clients.sessions.sent import Sent
+    from perdure.clients.turns.by_version import VersionSummary
     from perdure.clients.turns.changes import Change
     from perdure.clients.turns.decisions import DecidedCall
     from perdure.clients.turns.deliveries import WebhookDelivery
@@ -61,6 +62,7 @@ else:
             "perdure.clients.turns.changes": ["Change"],
             "perdure.clients.turns.decisions": ["DecidedCall"],
             "perdure.clients.turns.deliveries": ["WebhookDelivery"],
+            "perdure.clients.turns.by_version": ["VersionSummary"],
             "perdure.clients.turns.entries": ["TurnEntry"],
             "perdure.clients.reading.tree_text": ["TurnText"],
             "perdure.clients.reading.events": ["CaughtUp", "Event"],
@@ -132,6 +134,7 @@ __all__ = [
     "TurnEntry",
     "TurnStatus",
     "TurnText",
+    "VersionSummary",
     "Wait",
     "WebhookDelivery",
 ]

@@ -157,6 +157,8 @@ class AgentClient(Finder, EventSender):
                 unless it is terminated. Its host has to be allowed by the workers.
             on_wait: An https URL that gets a signed webhook each time that the turn, or a delegate,
                 waits for a person, for budget or for a provider. Its host has to be allowed, too.
+            version: The version of the agent, instead of the one that the rollout of the worker
+                chooses. Delegates and agents that the turn is handed over to have their own.
             client_tools: Tools that the caller runs, for an agent with `takes_tools`: a call waits
                 in `Turn.client_calls` for `finish_call`. At most 128, of 64 KiB together. Delegates
                 and agents that the turn is handed over to do not get them.

@@ -21,7 +21,8 @@ from perdure.clients.schedules.starting import Schedules
 from perdure.clients.schedules.status import ScheduleEntry
 from perdure.clients.sessions import listing as session_listing
 from perdure.clients.sessions.listing import SessionEntry
-from perdure.clients.turns import decisions, finishing, listing, waiting
+from perdure.clients.turns import by_version, decisions, finishing, listing, waiting
+from perdure.clients.turns.by_version import VersionSummary
 from perdure.clients.turns.decisions import DecidedCall
 from perdure.clients.turns.entries import TurnEntry
 from perdure.clients.turns.filters import Filter, member, turn_state
@@ -34,6 +35,7 @@ from perdure.text import word
 from perdure.values.approvals import PendingApproval
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.states import State
+from perdure.values.turn_options import Version
 
 logger = logging.getLogger("perdure")
 _AgentFilter = Annotated[
@@ -113,6 +115,7 @@ class Finder:
         task_queue: validation.Unicode | None = None,
         schedule: validation.Unicode | None = None,
         id_prefix: validation.Unicode | None = None,
+        version: Version | None = None,
         limit: validation.Count | None = None,
     ) -> Listing[TurnEntry]:
         """List the turns of the namespace, of all task queues.
@@ -129,6 +132,7 @@ class Finder:
             task_queue: Only turns that were started on this task queue.
             schedule: Only turns that the schedule of this id started.
             id_prefix: Only turns whose id begins with this, delegates included.
+            version: Only turns that were started with this version of their agent.
             limit: The largest number of turns; without it, all of them, read page by page.
 
         Raises:
@@ -148,8 +152,32 @@ class Finder:
             task_queue=task_queue,
             schedule=schedule,
             id_prefix=id_prefix,
+            version=version,
         )
         return listing.turns(self._client, self._marks.index, filters, limit)
+
+    @validation.arguments("the versions")
+    async def versions(
+        self,
+        agent: _AgentFilter,
+        *,
+        id_prefix: validation.Unicode | None = None,
+        last: validation.Count = 1_000,
+    ) -> tuple[VersionSummary, ...]:
+        """Return what has become of the turns of an agent, for each of its versions, by name.
+
+        The turns that are not over and those that ended last are read from Temporal's list, which
+        may lag a second behind. Delegates count as well.
+
+        Args:
+            agent: The name of the agent, or the agent itself.
+            id_prefix: Only turns whose id begins with this.
+            last: The largest number of turns to read.
+
+        Raises:
+            PerdureError: As `turns` does.
+        """
+        return await by_version.summaries(self.turns(agent, id_prefix=id_prefix, limit=last))
 
     def batch(self, id: str) -> Batch[Any]:
         """Return the handle of a batch that was started here or elsewhere. Asks no server.

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from perdure.agents.skills import Skill
     from perdure.agents.tool_context import OutcomeUnknown, ToolContext
     from perdure.agents.tools import Tool, Toolbox, ToolResolver, tool
+    from perdure.agents.versions import Rollout, StopRule
     from perdure.values.budgets import Budget
     from perdure.values.client_tools import ClientTool
     from perdure.values.losses import CallLoss
@@ -144,6 +145,7 @@ else:
             "perdure.values.tasks": ["Context", "Task", "TurnInfo"],
             "perdure.agents.tool_context": ["OutcomeUnknown", "ToolContext"],
             "perdure.agents.tools": ["Tool", "Toolbox", "ToolResolver", "tool"],
+            "perdure.agents.versions": ["Rollout", "StopRule"],
         },
     )
 
@@ -181,8 +183,10 @@ __all__ = [
     "Registry",
     "RequestOptions",
     "RequireApproval",
+    "Rollout",
     "Skill",
     "Step",
+    "StopRule",
     "Task",
     "Text",
     "Thinking",

@@ -31,6 +31,7 @@ from perdure.clients.cli.schedules import schedule
 from perdure.clients.cli.sessions import chat, session
 from perdure.clients.cli.setup import setup
 from perdure.clients.cli.turns import turns
+from perdure.clients.cli.versions import versions
 from perdure.worker.codec_commands import codec
 from perdure.worker.commands import dev, worker
 from perdure.worker.deploy_commands import deploy
@@ -44,7 +45,7 @@ Run `perdure COMMAND --help` for more, with examples.
 """
 COMMANDS = (
     *turns.commands.values(),
-    *(finish, emit, chat, session, schedule, batch),
+    *(versions, finish, emit, chat, session, schedule, batch),
     *(dev, worker, deploy, serve, codec, hooks, setup, doctor),
     *(ask, demo, mcp, completion),
 )

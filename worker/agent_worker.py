@@ -20,6 +20,7 @@ from perdure.activities.provider import Provider
 from perdure.activities.tool_loop import Lifespan
 from perdure.agents.agent import Agent
 from perdure.agents.registry import Entry, Registry
+from perdure.agents.versions import Rollout
 from perdure.temporal import data_converter
 from perdure.temporal.connect import connect
 from perdure.temporal.names import TASK_QUEUE
@@ -65,6 +66,7 @@ _TYPES = {
     "model_retry": APolicy,
     "queues": _by_name("a ModelQueue", lambda value: isinstance(value, ModelQueue)),
     "deployment": validation.Text | None,
+    "rollouts": _by_name("a Rollout", lambda value: isinstance(value, Rollout)),
 }
 
 
@@ -96,6 +98,8 @@ class AgentWorker:
             overrides it.
         queues: Separate task queues for the model calls of some providers, with a rate limit:
             `{"openai": ModelQueue(per_second=5)}`.
+        rollouts: Which turns get which version of an agent, by the agent's name:
+            `{"support": Rollout({"v2": 0.1})}`. Each agent with several versions needs one.
         telemetry: The destination of spans and metrics; without it, `run` uses the environment's
             configuration, if any.
         data_converter: Temporal's data converter for the client that `run` creates; without it, the
@@ -113,6 +117,7 @@ class AgentWorker:
     profiles: Mapping[str, ModelProfile] = field(default_factory=dict, kw_only=True)
     model_retry: ModelRetryPolicy = field(default=ModelRetryPolicy(), kw_only=True)
     queues: Mapping[str, ModelQueue] = field(default_factory=dict, kw_only=True)
+    rollouts: Mapping[str, Rollout] = field(default_factory=dict, kw_only=True)
     telemetry: Telemetry | None = field(default=None, kw_only=True)
     data_converter: DataConverter | None = field(default=None, kw_only=True)
     deployment: str | None = field(default=None, kw_only=True)

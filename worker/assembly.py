@@ -74,11 +74,12 @@ from perdure.temporal.names import (
     VERIFY,
 )
 from perdure.temporal.payloads import V, is_foreign, pack, raw_input, undecodable, unpack
+from perdure.turn.agent_call import AgentCall
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.continuation import CarryCall
 from perdure.turn.hook_values import HookCall, ObserverCall
 from perdure.turn.schedule_account import SettleScheduleCall
-from perdure.turn.wire import AgentCall, ChildRun, ModelCall, ToolRun
+from perdure.turn.wire import ChildRun, ModelCall, ToolRun
 from perdure.worker import internals
 from perdure.worker.settings import WorkerSettings
 
@@ -178,6 +179,7 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     Raises:
         ConfigurationError: A queue or a model has no provider, or an agent cannot be defined.
     """
+    app.registry.roll_out(app.rollouts)
     providers = app.all_providers()
     _refuse_unknown_queues(app.queues, providers)
     watched = app.telemetry.watching(providers) if app.telemetry else providers

@@ -18,6 +18,7 @@ from perdure.activities.provider import CheckedProvider, Models
 from perdure.agents.definitions import Target, define
 from perdure.agents.delegates import declared
 from perdure.agents.handoffs import check_known
+from perdure.agents.versions import address
 from perdure.errors import PerdureError
 from perdure.schemas.tool_arguments import StatedArguments
 
@@ -68,6 +69,10 @@ def _found(app: AgentWorker) -> Iterator[Finding]:
             yield Finding(f"agent {name}", "skipped", "created by a factory for each turn")
     for agent in app.registry.agents():
         yield from _of_agent(agent, app, models)
+    try:
+        app.registry.roll_out(app.rollouts)
+    except PerdureError as error:
+        yield Finding("rollouts", "failed", error.message)
 
 
 def _of_agent(agent: Agent[Any], app: AgentWorker, models: Models) -> Iterator[Finding]:
@@ -93,10 +98,10 @@ def _agent(agent: Agent[Any], models: Models) -> Iterator[Finding]:
             activity_of=lambda item: item.name,
         )
     except PerdureError as error:
-        yield Finding(f"agent {agent.name}", "failed", error.message)
+        yield Finding(f"agent {address(agent.name, agent.version)}", "failed", error.message)
     else:
         yield Finding(
-            f"agent {agent.name}",
+            f"agent {address(agent.name, agent.version)}",
             "ok",
             f"{', '.join(chain)}; tools:"
             f" {', '.join(tool.name for tool in definition.tools) or 'none'}",
@@ -109,7 +114,7 @@ def _others(agent: Agent[Any], known: Sequence[str]) -> Iterator[Finding]:
         declared(agent.delegates, agent.name, known)
         check_known(agent.handoffs, agent.name, known)
     except PerdureError as error:
-        yield Finding(f"agent {agent.name}", "failed", error.message)
+        yield Finding(f"agent {address(agent.name, agent.version)}", "failed", error.message)
 
 
 def _models(agent: Agent[Any], models: Models) -> Iterator[Finding]:

@@ -304,6 +304,13 @@ def labels(text: str) -> Decorator[Any]:
     )
 
 
+VERSION: Decorator[Any] = click.option(
+    "--version",
+    metavar="VERSION",
+    help="The version of the agent (default: as the rollout of the worker chooses).",
+)
+
+
 def turn(labelled: str, budget: Decorator[Any] = BUDGET) -> Decorator[Any]:
     """Return the options of a turn, for a command that starts turns.
 
@@ -311,6 +318,7 @@ def turn(labelled: str, budget: Decorator[Any] = BUDGET) -> Decorator[Any]:
     """
     return together(
         labels(labelled),
+        VERSION,
         WEBHOOKS,
         budget,
         LIMITS,

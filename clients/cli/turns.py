@@ -130,6 +130,7 @@ async def show(turn: str, full: bool, stream: bool, as_json: bool, address: str 
     help="Only turns with this outcome: completed, failed, cancelled, …",
 )
 @options.labels("Only turns with this label; may be repeated.")
+@click.option("--version", metavar="VERSION", help="Only turns of this version of an agent.")
 @click.option("--parent", metavar="TURN", help="Only turns that this turn delegated to.")
 @click.option("--schedule", metavar="ID", help="Only turns that this schedule started.")
 def list_turns(client: AgentClient, **filters: Any) -> EntryTable[TurnEntry]:
@@ -385,6 +386,7 @@ async def steer(
 @click.option("--say", metavar="TEXT", help="A message to the model, after the messages.")
 @click.option("--agent", metavar="NAME", help="The agent of the new turn (default: the same).")
 @click.option("--model", metavar="MODEL", help="Its model (default: the same).")
+@options.VERSION
 @options.labels("A label in place of those of the turn; may be repeated.")
 @options.WEBHOOKS
 @options.FORK

@@ -33,7 +33,7 @@ Permission = Literal["read", "start", "control", "decide", "budget", "override"]
 `read`: see turns, with their arguments, results and errors. `start`: start, fork and resume turns,
 and begin sessions, schedules and batches. `control`: steer, cancel, interrupt, pause, close and
 delete. `decide`: approve and deny calls. `budget`: set and add to limits, which override those of
-the agents. `override`: choose the model of a fork, and the priority of a turn.
+the agents. `override`: choose the model of a fork, and the priority and the version of a turn.
 """
 _ALL: frozenset[Permission] = frozenset(get_args(Permission))
 _TENANT = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TENANT_CHARACTERS}}}")

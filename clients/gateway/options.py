@@ -57,6 +57,7 @@ def _descriptions() -> dict[str, str]:
     docstring = docstring_parser.parse(inspect.getdoc(AgentClient.start) or "")
     texts = {item.arg_name: " ".join((item.description or "").split()) for item in docstring.params}
     needs = dict.fromkeys(marked(OptionMark.LIMIT), " It needs the permission `budget`.")
+    needs["version"] = " It needs the permission `override`."
     return {name: texts.get(name, "") + needs.get(name, "") for name in StoredOptions.model_fields}
 
 
@@ -160,9 +161,10 @@ def check_limits(caller: Caller, body: BaseModel, *budgets: Budget | None) -> No
         budgets: Other budgets in it.
 
     Raises:
-        RefusedError: The caller lacks the permission `budget`, or `override` for a priority.
+        RefusedError: The caller lacks the permission `budget`, or `override` for a priority or a
+            version.
     """
-    if getattr(body, "priority", None) is not None:
+    if any(getattr(body, name, None) is not None for name in ("priority", "version")):
         caller.require("override")
     options = getattr(body, "options", None)
     limits_ = (getattr(body, name, None) for name in marked(OptionMark.LIMIT))

@@ -77,6 +77,8 @@ class TurnEntry(Value):
             handed over; `agent` before the end.
         unsettled: The number of its calls, and of its delegates' calls, whose outcome was unknown
             at the end, also if a person has settled them since; 0 before the end.
+        version: The version of the agent that it was started with; empty for an agent without
+            versions, and before the agent is known.
     """
 
     id: str
@@ -95,6 +97,7 @@ class TurnEntry(Value):
     error: ErrorInfo | None = None
     last_agent: str = ""
     unsettled: int = 0
+    version: str = ""
 
 
 class _Note(Wire):
@@ -107,6 +110,7 @@ class _Note(Wire):
     error: str = ""
     steps: int = 0
     unsettled: int = 0
+    version: str = ""
     cost: Decimal | None = None
     began: datetime | None = None
 
@@ -125,6 +129,7 @@ async def entry_of(
     agent = note.agent or search_attributes.value_of(attributes.get(search_attributes.AGENT, ""))
     is_over = info.status in _ENDS
     spent = attributes.get(search_attributes.SPENT)
+    labels = attributes.get(search_attributes.LABELS, ())
     outcome = _outcome(info, note, attributes.get(search_attributes.OUTCOME, ""))
     return TurnEntry(
         id=info.execution.workflow_id,
@@ -138,13 +143,14 @@ async def entry_of(
         outcome=outcome,
         steps=note.steps if note.outcome else attributes.get(search_attributes.STEPS),
         spent=note.cost if note.outcome or spent is None else Decimal(str(spent)),
-        labels=search_attributes.labels_of(attributes.get(search_attributes.LABELS, ())),
+        labels=search_attributes.labels_of(labels),
         parent=search_attributes.value_of(attributes.get(search_attributes.PARENT, "")),
         started_at=note.began or info.start_time.ToDatetime(tzinfo=UTC),
         ended_at=info.close_time.ToDatetime(tzinfo=UTC) if is_over else None,
         error=undecodable or _error(outcome, note.error),
         last_agent=note.last_agent or agent,
         unsettled=note.unsettled,
+        version=note.version or search_attributes.version_in(labels),
     )
 
 

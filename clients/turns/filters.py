@@ -57,6 +57,7 @@ class Filter:
     state: states.OfTurn | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
+    version: str | None = None
     task_queue: str | None = None
     schedule: str | None = None
     id_prefix: str | None = None
@@ -138,7 +139,10 @@ class Filter:
                 f" {search_attributes.LABELS_VARIABLE} keeps them out of search"
                 " attributes; filter by agent, state, or the beginning of the id"
             )
-        return {search_attributes.label(name, value) for name, value in self.labels.items()}
+        labels = {search_attributes.label(name, value) for name, value in self.labels.items()}
+        return (
+            labels if self.version is None else {*labels, search_attributes.version(self.version)}
+        )
 
 
 def turn_state(name: str | None) -> states.OfTurn | None:

@@ -32,6 +32,7 @@ class ForkOptions(TypedDict, total=False):
     live: bool | None
     on_done: str | None
     on_wait: str | None
+    version: str | None
 
 
 UNCHANGED = ForkOptions(
@@ -50,5 +51,6 @@ UNCHANGED = ForkOptions(
     live=None,
     on_done=None,
     on_wait=None,
+    version=None,
 )
 """The defaults: the fork has what the turn has, and its user says nothing more."""

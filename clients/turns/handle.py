@@ -32,6 +32,7 @@ from perdure.values.effects import EffectRecord
 from perdure.values.model_retry import APolicy
 from perdure.values.options import RequestOptions
 from perdure.values.reports import AgentReport
+from perdure.values.turn_options import Version
 from perdure.values.webhooks import WebhookUrl
 
 _FORK = {
@@ -48,6 +49,7 @@ _FORK = {
     "live": validation.Flag | None,
     "on_done": WebhookUrl | None,
     "on_wait": WebhookUrl | None,
+    "version": Version | None,
     "budget": ABudget | None,
     "max_iterations": validation.Count | None,
     "model_retry": APolicy | None,
@@ -306,6 +308,8 @@ class Turn(DecidableTurn[T]):
             on_done: The URL of the webhook about its end, as for `AgentClient.start`. That of this
                 turn is not taken over.
             on_wait: The URL of webhooks about its waits, likewise.
+            version: The version of the agent of the new turn. Without it, one that this turn was
+                started with by name is kept, unless the agent is another one.
             by: The person or program that forks it, such as an e-mail address: one line, at most
                 200 characters. It is recorded, not checked, in `forked_from` of the new turn.
 

@@ -12,6 +12,7 @@ from operator import not_
 
 from pydantic import Field
 
+from perdure.agents.versions import UNVERSIONED
 from perdure.base import Value
 from perdure.clients.reading.current_activity import doing
 from perdure.clients.reading.tree import Node
@@ -142,6 +143,10 @@ class TurnStatus(Value):
             those that a person has settled; 0 before the end. Of the turns below it, those without
             `effect=` count on.
         shared_state: The shared state of its tools.
+        version: The version of the agent that it was started with; empty for an agent without
+            versions, and before the agent is known.
+        fell_back: Why it has the default version instead of the one that the rollout chose; empty
+            if it was not stopped.
     """
 
     id: str
@@ -171,6 +176,8 @@ class TurnStatus(Value):
     last_agent: str = ""
     unsettled: int = 0
     shared_state: SharedState = Field(default={}, exclude_if=not_)
+    version: str = ""
+    fell_back: str = ""
 
 
 def status(
@@ -192,6 +199,7 @@ def status(
     at_work = {str(key) for key in state.in_flight if not isinstance(key, ChildKey | ReadKey)}
     is_untaken = bool(at_work) and at_work <= untaken
     error = ending.error_of(state.ended, state.cancel_reason) if state.ended else None
+    version = state.agent.version if state.agent else UNVERSIONED
     return TurnStatus(
         id=root.turn_id,
         run_id=root.run_id,
@@ -220,6 +228,8 @@ def status(
         last_agent=state.last_agent or root.agent,
         unsettled=unsettled.count(state) if state.ended else 0,
         shared_state=state.shared,
+        version=version.started,
+        fell_back=version.reason,
     )
 
 

@@ -28,6 +28,7 @@ from perdure.agents.turn_rules import (
     Protocol,
     Unmarked,
 )
+from perdure.agents.versions import check_name
 from perdure.base import T_co
 from perdure.schemas import output_type
 from perdure.validation import Converted, Must
@@ -66,6 +67,8 @@ class Agent(Generic[T_co]):
         instructions: The system prompt.
         takes_instructions: Whether the caller of a turn may add instructions, which are placed
             after the agent's own.
+        version: The name of this version of the agent, of the same characters. Several versions of
+            one agent need a `Rollout` in the worker. Empty for an agent without versions.
         takes_tools: Whether the caller of a turn may bring tools that its client runs, which are
             offered after the agent's own.
         tools: Tools or plain functions, offered in this order.
@@ -172,6 +175,7 @@ class Agent(Generic[T_co]):
     on_failure: OnFailure = "keep"
     takes_instructions: validation.Flag = False
     takes_tools: validation.Flag = False
+    version: validation.Text = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
@@ -180,6 +184,7 @@ class Agent(Generic[T_co]):
             )
         who = _who(self)
         validation.check_fields(Agent, who, self)
+        check_name(self.name, self.version)
         object.__setattr__(self, "model", _as_models(who, self.model))
         output_type.schema_of(self.output, f"{who}: ")
         _refuse_same_servers(who, self.servers)

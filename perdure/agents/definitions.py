@@ -34,6 +34,7 @@ from perdure.agents.turn_rules import (
     Protocol,
     Unmarked,
 )
+from perdure.agents.versions import UNVERSIONED, PinnedVersion
 from perdure.agents.waits import PinnedWait
 from perdure.base import Wire
 from perdure.schemas import output_type
@@ -168,7 +169,7 @@ class AgentDefinition(Wire):
     earlier release: then a model that fails is asked once more. `indexed` means that the namespace
     has Perdure's search attributes. A turn may neither find that out itself, nor set them if they
     are missing. `call_secret` is a random text for the tokens of calls whose result comes later,
-    empty for an agent without such tools.
+    empty for an agent without such tools. `version` says which version of the agent it is, and why.
     """
 
     name: str
@@ -205,6 +206,7 @@ class AgentDefinition(Wire):
     on_failure: OnFailure = "keep"
     model_retry: PinnedRetry | None = None
     call_secret: str = Field(default="", exclude_if=not_, repr=False)
+    version: PinnedVersion = Field(default=UNVERSIONED, exclude_if=lambda v: v == UNVERSIONED)
 
     @property
     def chain(self) -> tuple[Target, ...]:

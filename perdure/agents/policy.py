@@ -14,6 +14,7 @@ from pydantic import Field
 
 from perdure import limits, validation
 from perdure.agents.turn_rules import Approval
+from perdure.agents.versions import address_of
 from perdure.base import Value
 from perdure.validation import Given
 
@@ -113,7 +114,7 @@ def policies_of(agent: AgentDefinition, tool: ToolDefinition | None) -> tuple[st
     earlier release has no list of them; then only the owner's policy applies.
     """
     above = () if tool is None else tool.policies or ((tool.owner,) if tool.has_policy else ())
-    return tuple(dict.fromkeys((*above, *((agent.name,) if agent.has_policy else ()))))
+    return tuple(dict.fromkeys((*above, *((address_of(agent),) if agent.has_policy else ()))))
 
 
 def is_wanted(rule: Approval, *, is_marked: bool, changes: bool) -> bool:

@@ -32,7 +32,7 @@ from temporalio.common import (
     TypedSearchAttributes,
 )
 
-from perdure import errors
+from perdure import errors, limits
 from perdure.text import head, size
 from perdure.values.reports import Outcome
 from perdure.values.states import OfTurn, State
@@ -41,6 +41,8 @@ _KEYWORD_BYTES = 255
 _LABELS_BYTES = 2_000
 _DIGEST_CHARACTERS = 16
 _QUOTED = "%\"'`\\♡"
+_VERSION = "version:"
+_VERSION_BYTES = len(_VERSION) + limits.NAME_CHARACTERS + len('"",')
 
 AGENT = SearchAttributeKey.for_keyword("PerdureAgent")
 STATE = SearchAttributeKey.for_keyword("PerdureState")
@@ -145,9 +147,29 @@ def label(name: str, value: str) -> str:
     )
 
 
-def searchable(labels: Mapping[str, str]) -> Iterator[str]:
-    """Yield the labels as they are stored, in order, as many as fit."""
-    used = len("[]")
+def version(name: str) -> str:
+    """Return the version of a turn's agent as it is stored and queried, among its labels.
+
+    No label of a user is equal to it: without an equals sign, a label would have been shortened,
+    and would be longer than this.
+    """
+    return f"{_VERSION}{name}"
+
+
+def version_in(written: Iterable[str]) -> str:
+    """Return the version of a turn's agent; empty for an agent without versions."""
+    return next((text.removeprefix(_VERSION) for text in written if _is_version(text)), "")
+
+
+def of_version(name: str, labels: Mapping[str, str]) -> Updates:
+    """Return the update for a turn of an agent with versions, once its version is known."""
+    shown = searchable(shown_labels(labels), used=_VERSION_BYTES)
+    return [LABELS.value_set([version(name), *shown])]
+
+
+def searchable(labels: Mapping[str, str], used: int = 0) -> Iterator[str]:
+    """Yield the labels as they are stored, in order, as many as fit beside `used` bytes."""
+    used += len("[]")
     for name, value in labels.items():
         text = label(name, value)
         used += len(json.dumps(text)) + len(",")
@@ -163,8 +185,12 @@ def value_of(written: str) -> str:
 
 def labels_of(written: Iterable[str]) -> dict[str, str]:
     """Return the original labels, unless they were shortened."""
-    split = (text.partition("=") for text in written)
+    split = (text.partition("=") for text in written if not _is_version(text))
     return {unquote(name): unquote(value) for name, _, value in split}
+
+
+def _is_version(text: str) -> bool:
+    return text.startswith(_VERSION) and "=" not in text and size(text) <= _VERSION_BYTES
 
 
 def _plain(letter: str, quoted: str) -> str:

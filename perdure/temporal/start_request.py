@@ -130,8 +130,12 @@ def fork_of(
         fields["options"] = options.over(request.options)
     agent = fields.get("agent")
     if agent is not None:  # the caller's choice, whose own rules hold
-        fields |= {"agent": agent.name if isinstance(agent, Agent) else agent, "handed_to": None}
+        name = agent.name if isinstance(agent, Agent) else agent
+        fields = {"version": None, **fields, "agent": name, "handed_to": None}
     here: dict[str, Any] = {"context": None, "history": (), "lineage": None, "origin": origin}
+    subject = request.subject_of(origin.turn_id)
+    if subject != origin.turn_id:
+        here["origin"] = origin.model_copy(update={"subject": subject})
     here |= {"said": said or None, "session": None, "schedule": None}
     here |= {"delay": None, "deadline": None}  # moments in the life of the other turn
     try:

@@ -19,6 +19,7 @@ from perdure.activities.provider import Heard, ModelRequest, Provider, listen
 from perdure.activities.tool_loop import Lifespan
 from perdure.agents.agent import Agent
 from perdure.agents.registry import Entry, Registry
+from perdure.agents.versions import address, parts_of
 from perdure.clients import AgentClient
 from perdure.temporal.connect import connect_local
 from perdure.testing.fake_mcp import FakeMCPServer, check_names, with_fakes
@@ -63,8 +64,8 @@ async def local_runtime(
 
     Args:
         app: The agents to run.
-        model: Replaces the agents' models: one for all, or one for each agent by name; for
-            `generate`, by the model's name.
+        model: Replaces the agents' models: one for all, or one for each agent by name, or by name
+            and version as in `support@v2`; for `generate`, by the model's name.
         deps: The value of `ctx.deps` in tools; replaces the lifespan.
         mcp: Fakes for the agents' MCP servers, by server name.
         address: The address of a running server; by default, a server is started in memory and
@@ -165,15 +166,15 @@ def _yielding(deps: Any) -> Lifespan:
 
 
 def _asking(agent: Agent[Any], name: str) -> Agent[Any]:
-    """Return the agent with the model `scripted:<its name>`."""
-    return replace(agent, model=f"scripted:{name}")
+    """Return the agent with the model `scripted:<its name>`, and its version if it has one."""
+    return replace(agent, model=f"scripted:{address(name, agent.version)}")
 
 
 def _each(registry: Registry, change: Callable[[Agent[Any], str], Agent[Any]]) -> Registry:
     """Return a registry with changed agents, including those made by factories."""
     out = Registry()
-    for name in registry.list():
-        out.add(_changed(registry.entry(name), change))
+    for entry in registry.entries():
+        out.add(_changed(entry, change))
     return out
 
 
@@ -202,7 +203,10 @@ class _ByAgent:
         return await listen(self._of(request), request, heard)
 
     def _of(self, request: ModelRequest) -> Provider:
-        return self._model[request.model] if isinstance(self._model, Mapping) else self._model
+        if not isinstance(self._model, Mapping):
+            return self._model
+        name, _ = parts_of(request.model)
+        return self._model[request.model if request.model in self._model else name]
 
     async def close(self) -> None:
         """Do nothing: the models belong to the test."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from perdure import errors, limits
 from perdure.agents.definitions import ToolDefinition
 from perdure.agents.effects import PinnedEffect
+from perdure.agents.versions import address_of
 from perdure.base import replace
 from perdure.text import clip
 from perdure.turn import inquiries, steps
@@ -350,7 +351,7 @@ def _call(state: TurnState, key: ToolKey | VerifyKey) -> _EffectCall:
         call,
         tool.effect if tool else None,
         may_repeat=tool is not None and tool.is_idempotent,
-        owner=(tool.owner if tool else "") or (state.agent.name if state.agent else ""),
+        owner=(tool.owner if tool else "") or (address_of(state.agent) if state.agent else ""),
     )
 
 

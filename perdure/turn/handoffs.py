@@ -244,7 +244,9 @@ def taken_over(agent: AgentDefinition, before: AgentDefinition) -> AgentDefiniti
 
     `before` is the definition of an agent with these limits.
     """
-    return agent.model_copy(update={name: getattr(before, name) for name in _OF_THE_TURN})
+    version = before.version.model_copy(update={"name": agent.version.name})
+    kept = {name: getattr(before, name) for name in _OF_THE_TURN}
+    return agent.model_copy(update={**kept, "version": version})
 
 
 def _counted(state: TurnState) -> TurnState:

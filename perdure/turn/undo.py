@@ -17,6 +17,7 @@ from pydantic_core import from_json, to_json
 from perdure import errors, limits
 from perdure.agents.definitions import ToolDefinition
 from perdure.agents.effects import RESULT
+from perdure.agents.versions import parts_of
 from perdure.text import size
 from perdure.turn import effects
 from perdure.turn.effect_values import CallPlace, EffectScopes, Undo
@@ -99,8 +100,10 @@ def request_of(
     scopes = EffectScopes(
         turn=request.effect_scopes.turn or root, session=request.effect_scopes.session
     )
+    agent, version = parts_of(undo.record.undo)
     return TurnRequest(
-        agent=undo.record.undo,
+        agent=agent,
+        version=version or None,
         task=Task(
             content=f"Take back the effect of {in_words(undo.record)}{_asked_by(undo)}",
             requires_human_approval=request.task.requires_human_approval,

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from operator import not_
 from typing import Any
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, field_validator
 from pydantic_core import to_json
 
 from perdure import errors, limits, validation
-from perdure.agents.delegates import InheritedTool, Lineage
+from perdure.agents.delegates import Lineage
 from perdure.base import Wire
 from perdure.errors import ErrorInfo
 from perdure.text import size
@@ -30,7 +30,6 @@ from perdure.values.effects import EffectRecord, EffectStatus
 from perdure.values.inquiries import GivenAnswers, Inquiry
 from perdure.values.losses import CallLoss
 from perdure.values.messages import Media, Message, UserMessage, UserParts, media_weight, weight
-from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment, absolute, in_words
 from perdure.values.reports import ChildReport, ForkedFrom, Outcome, Usage
 from perdure.values.shared_state import SharedState, check_shared_state
@@ -75,6 +74,7 @@ class Origin(Wire):
     A fork of a turn whose agent checks answers takes over a mark in the place of each answer before
     the last step; with `withheld`, also in the place of an answer of the last step, because the
     checks had not let it pass when the fork was started. `by` is who forked or resumed it.
+    `subject` is the id by which the version of its agent is chosen; empty for `turn_id`.
     """
 
     turn_id: str
@@ -86,6 +86,7 @@ class Origin(Wire):
     preceding: Preceding | None = None
     withheld: bool = False
     by: str | None = None
+    subject: str = Field(default="", exclude_if=not_)
 
 
 class TurnRequest(StoredOptions, Wire):
@@ -141,10 +142,13 @@ class TurnRequest(StoredOptions, Wire):
         """Return the SHA-256 of the request's content, in hex.
 
         The fields in `_CONTENT` are part of it. The others concern the way in which the turn runs,
-        not its task; neither is who resumed a turn.
+        not its task; neither are who resumed a turn, and what its version is chosen by.
         """
         fields = self.model_dump(
-            mode="json", include=set(_CONTENT), exclude={"origin": {"by"}}, exclude_none=True
+            mode="json",
+            include=set(_CONTENT),
+            exclude={"origin": {"by", "subject"}},
+            exclude_none=True,
         )
         content = {name: fields[name] for name in _CONTENT if name in fields}
         return hashlib.sha256(to_json(content)).hexdigest()
@@ -232,6 +236,20 @@ class TurnRequest(StoredOptions, Wire):
         origin = self.origin
         return ForkedFrom(turn_id=origin.turn_id, step=origin.steps, by=origin.by)
 
+    def subject_of(self, turn_id: str) -> str:
+        """Return the id by which the version of the agent of the turn is chosen.
+
+        All delegates of a tree have that of its root, all turns of a session that of the session,
+        and a fork that of the turn that it goes on from.
+        """
+        if self.lineage is not None:
+            return self.lineage.ancestors[0].turn_id
+        if self.session is not None:
+            return self.session
+        if self.origin is not None and not self.origin.is_session:
+            return self.origin.subject or self.origin.turn_id
+        return turn_id
+
     @property
     def allowed(self) -> tuple[str, ...] | None:
         """The tools that may be called; None for every tool."""
@@ -250,34 +268,6 @@ class TurnRequest(StoredOptions, Wire):
     def info(self, turn_id: str) -> TurnInfo:
         """Return the information about the turn that is passed to a factory."""
         return TurnInfo(turn_id=turn_id, agent=self.agent, task=self.task, labels=self.labels)
-
-
-class AgentCall(Wire):
-    """Input of the activity that resolves an agent.
-
-    The task is in history already, and only a factory reads it. `extra` has the further fields of
-    the turn's requests; vendors charge more for some of them. `instructions` are those of the
-    caller, which only an agent with `takes_instructions` takes. `model_retry` is the policy of the
-    turn, for every agent that it is handed over to. `inherited` has the tools inherited
-    from the turns above. `on_done` and `on_wait` are the URLs of the turn's webhooks, which the
-    worker may refuse. With `handed_to`, that agent is resolved, with the rules of `agent`. With
-    `undoes`, the agent has one tool, that which takes calls of this tool back. `client_tools` are
-    those that the client runs, which only an agent with `takes_tools` takes.
-    """
-
-    agent: str
-    allowed: tuple[str, ...] | None = None
-    extra: dict[str, JsonValue] = {}
-    model: str | None = None
-    model_retry: ModelRetryPolicy | None = None
-    inherited: tuple[InheritedTool, ...] = ()
-    on_done: str | None = None
-    on_wait: str | None = Field(default=None, exclude_if=not_)
-    handed_to: str | None = None
-    undoes: str = Field(default="", exclude_if=not_)
-    in_session: bool = Field(default=False, exclude_if=not_)
-    instructions: str | None = Field(default=None, exclude_if=not_)
-    client_tools: tuple[ClientTool, ...] = Field(default=(), exclude_if=not_)
 
 
 class ModelCall(Wire):

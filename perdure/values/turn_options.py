@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, TypedDict
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
+from perdure import limits
+from perdure.validation import Must
 from perdure.values.budgets import Budget, Iterations
 from perdure.values.client_tools import ClientTool
 from perdure.values.messages import Message
@@ -22,6 +24,13 @@ from perdure.values.moments import Moment
 from perdure.values.options import RequestOptions
 from perdure.values.tasks import Context
 from perdure.values.webhooks import WebhookUrl
+
+Version = Annotated[
+    str,
+    Field(pattern=rf"^[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}$"),
+    Must(f"1 to {limits.NAME_CHARACTERS} of A-Z, a-z, 0-9, _ and -"),
+]
+"""The name of a version of an agent as an argument or in JSON."""
 
 
 class SharedOptions(TypedDict, total=False):
@@ -37,6 +46,7 @@ class SharedOptions(TypedDict, total=False):
     output_schema: Mapping[str, JsonValue] | None
     on_done: str | None
     on_wait: str | None
+    version: str | None
 
 
 class TurnOptions(SharedOptions, total=False):
@@ -81,6 +91,7 @@ class StoredOptions(BaseModel):
     output_schema: dict[str, JsonValue] | None = None
     on_done: WebhookUrl | None = None
     on_wait: Annotated[WebhookUrl | None, OptionMark.DELEGATED] = None
+    version: Version | None = None
 
     def passed_on(self, mark: OptionMark | None = None) -> dict[str, Any]:
         """Return the options by their names: all of them, or those with a mark."""

@@ -55,6 +55,7 @@ def refuses(report: AgentReport) -> str | bool:
 
 AGENT = Agent(
     name="payer",
+    version="v1",
     model="scripted:payer",
     instructions="canaryinstructions",
     tools=[pay, look, crash],

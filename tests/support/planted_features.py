@@ -6,6 +6,7 @@ from .planted import FOLD, Planted
 
 CLIENTS, SERVERS = "clients run their tools", "servers are told answers once"
 NOTICES, REMINDERS, HOOKS = "waits are told once", "reminders come once", "hooks start once"
+VERSIONS = "turns keep their versions"
 LIMITS, LIVE, RECORDED = (
     "schedules keep their limits",
     "live text is of its call",
@@ -27,6 +28,22 @@ OF_FEATURES = (
         "client_tools=request.client_tools,",
         (CLIENTS,),
         seeds=600,
+    ),
+    Planted(
+        "a turn that is handed over forgets the version that it was started with",
+        "perdure/turn/handoffs.py",
+        'version = before.version.model_copy(update={"name": agent.version.name})',
+        "version = agent.version",
+        (VERSIONS,),
+        seeds=400,
+    ),
+    Planted(
+        "a delegate has the version of its own id",
+        "perdure/turn/wire.py",
+        "            return self.lineage.ancestors[0].turn_id\n",
+        "            return turn_id\n",
+        (VERSIONS,),
+        seeds=400,
     ),
     Planted(
         "a server is told the answers of an earlier round again",

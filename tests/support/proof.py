@@ -171,12 +171,13 @@ FEATURES = {
     ),
     "supervisor": Feature("supervisor"),
     "builds": Feature("builds"),
+    "versions": Feature("versions of agents"),
 }
 """The columns, by their keys."""
 
 SIMULATED = names(
     "plain delegate parallel handoff session fork resume carry schedule batch local reset effects"
-    " undo questions waits jobs"
+    " undo questions waits jobs versions"
 )
 """The features that the simulator has."""
 
@@ -219,6 +220,7 @@ PROMISES = (
             "jobs": no("a job costs no money of the turn"),
             "supervisor": by("B8 B12 B15 Y46"),
             "builds": by("V1"),
+            "versions": by(""),
         },
         ("bill within limit", "schedules keep their limits"),
     ),
@@ -247,6 +249,7 @@ PROMISES = (
             "jobs": by("F11 F18 W61"),
             "supervisor": by("Y2 Y70 P37"),
             "builds": by("V1 V12"),
+            "versions": by("V33"),
         },
         ("recorded once", "jobs have one result", "jobs are charged once", "slots start once"),
     ),
@@ -275,6 +278,7 @@ PROMISES = (
             "jobs": by("F18 W62"),
             "supervisor": by("P38 T14"),
             "builds": by("V11"),
+            "versions": by(""),
         },
         ("effects at most once",),
     ),
@@ -303,6 +307,7 @@ PROMISES = (
             "jobs": by("F12 F14"),
             "supervisor": by("T52 T58"),
             "builds": by("V11"),
+            "versions": by("V47"),
         },
         ("effects once", "results are true", "effects are taken back once"),
     ),
@@ -331,6 +336,7 @@ PROMISES = (
             "jobs": no("an answer has no calls"),
             "supervisor": by("Y125"),
             "builds": MOVE,
+            "versions": by(""),
         },
         ("refused text leaves by no door",),
     ),
@@ -359,6 +365,7 @@ PROMISES = (
             "jobs": by("F13"),
             "supervisor": by("Y125"),
             "builds": by("V1 V9"),
+            "versions": by("V33"),
         },
         ("answers are of people", "servers are told answers once"),
         names("questions"),
@@ -388,6 +395,7 @@ PROMISES = (
             "jobs": by("F6"),
             "supervisor": by("Y52 Y70"),
             "builds": by("V3 V9"),
+            "versions": by("V37"),
         },
         (
             *("messages once, in order", "session messages once, in order"),
@@ -419,6 +427,7 @@ PROMISES = (
             "jobs": by("F8 F12 F18 T78"),
             "supervisor": by("Y125"),
             "builds": by("V9"),
+            "versions": by("V39"),
         },
         (
             "nothing is stuck",
@@ -452,8 +461,12 @@ PROMISES = (
             "jobs": by("F10"),
             "supervisor": by("B12 E23"),
             "builds": MOVE,
+            "versions": by("V34"),
         },
-        ("limits of the caller hold", "definition is pinned", "clients run their tools"),
+        (
+            *("limits of the caller hold", "definition is pinned", "clients run their tools"),
+            "turns keep their versions",
+        ),
         SIMULATED - {"batch"},
     ),
     Promise(
@@ -481,6 +494,7 @@ PROMISES = (
             "jobs": by("F1 F7 F10"),
             "supervisor": by("E23 P40"),
             "builds": by("V1 V6"),
+            "versions": by("V33"),
         },
         ("waits are shown", "waits end once"),
     ),
@@ -509,6 +523,7 @@ PROMISES = (
             "jobs": by("F1 F5 F11"),
             "supervisor": by("Y2 Y45"),
             "builds": by("V9"),
+            "versions": by("V33"),
         },
         ("fold is state",),
     ),
@@ -537,6 +552,7 @@ PROMISES = (
             "jobs": by("F1 F11 F18 W60"),
             "supervisor": by("Y2 Y45"),
             "builds": by("V9 V12 V21"),
+            "versions": by("V33"),
         },
         ("every history replays", "no task fails"),
     ),
@@ -565,6 +581,7 @@ PROMISES = (
             "jobs": by("F1"),
             "supervisor": by("B12 Y46 Y70"),
             "builds": by("V9"),
+            "versions": by("V39 V41 V42"),
         },
         ("live text is of its call",),
         names("plain"),
@@ -582,6 +599,7 @@ PROMISES = (
             "reset": by("E144"),
             "supervisor": by("E75"),
             "builds": by("V4 V11"),
+            "versions": by("V37"),
         },
         ("tasks end once", "turns at once within limit"),
     ),
@@ -610,6 +628,7 @@ PROMISES = (
             "jobs": no("a turn ends the same way after a job"),
             "supervisor": by("H86 Y70"),
             "builds": by("V31"),
+            "versions": by(""),
         },
         ("webhooks are delivered or recorded",),
     ),
@@ -638,6 +657,7 @@ PROMISES = (
             "jobs": by("J20"),
             "supervisor": gap("a kill while a wait is told"),
             "builds": by("V31"),
+            "versions": PLAIN,
         },
         ("waits are told once",),
     ),
@@ -666,6 +686,7 @@ PROMISES = (
             "jobs": by("F7 F8 F18 W60"),
             "supervisor": by("P37 P44 Y70 Y82 Y86"),
             "builds": by("V6 V12"),
+            "versions": by("V43 V44"),
         },
         ("nothing is stuck", "nothing raises"),
     ),

@@ -84,8 +84,10 @@ PUBLIC = {
         *[
             "RequestOptions",
             "RequireApproval",
+            "Rollout",
             "Skill",
             "Step",
+            "StopRule",
             "Task",
             "Text",
             "Thinking",
@@ -148,6 +150,7 @@ PUBLIC = {
         "TurnEntry",
         "TurnStatus",
         "TurnText",
+        "VersionSummary",
         "Wait",
         "WebhookDelivery",
     ],

@@ -28,6 +28,7 @@ SEEDS: dict[str, tuple[Kind, tuple[int, ...]]] = {
     "live": ("turn", (135, 163)),
     "notices": ("turn", (110, 169, 152)),
     "hooks": ("turn", (1, 75)),
+    "versions": ("turn", (156, 188)),
     "reminders": ("session", (149, 34, 49)),
 }
 """Seeds that have each feature."""
@@ -140,6 +141,15 @@ def test_reminders_are_set_given_up_and_due() -> None:
     facts = {type(fact) for run in runs_of(simulated("reminders")) for fact in run.session_facts}
 
     assert facts >= {ReminderSet, ReminderForgotten, ReminderDue}
+
+
+@pytest.mark.accepts("V49")
+def test_agents_have_both_versions() -> None:
+    """Of one name, in one simulation as well."""
+    made = simulated("versions")
+    agents = [run.read.agent for run in runs_of(made) if run.read.agent is not None]
+
+    assert {agent.version.name for agent in agents} == {"v1", "v2"}
 
 
 @pytest.mark.accepts("S17")

@@ -56,6 +56,7 @@ VALUES: dict[str, Any] = {
     "output_schema": {"type": "object", "properties": {"euros": {"type": "integer"}}},
     "on_done": "https://hooks.example.com/perdure",
     "on_wait": "https://hooks.example.com/waits",
+    "version": "v2",
 }
 """A value of each option that a session takes as well, other than its default."""
 BUDGET = {"usd", "time", "tokens", "model_calls", "tool_calls"}
@@ -76,7 +77,7 @@ MISSING: dict[str, set[str]] = {
     "schedule create": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
     "schedule change": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
     "chat": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
-    "MCP": {"context", "history", "labels", "allowed_tools", *OF_PROGRAMS, *URLS},
+    "MCP": {"context", "history", "labels", "allowed_tools", "version", *OF_PROGRAMS, *URLS},
 }
 """The options that a surface does not take."""
 BODIES: dict[str, type[CommonOptions]] = {

@@ -15,7 +15,15 @@ from perdure.temporal.connect import connect
 from perdure.temporal.names import provider_queue
 from perdure.worker.agent_worker import AgentWorker
 from perdure.worker.check import loaded, of_program
-from perdure.worker.doctor import builds, models, namespace, open_workflows, queues, stuck
+from perdure.worker.doctor import (
+    builds,
+    models,
+    namespace,
+    open_workflows,
+    queues,
+    rollouts,
+    stuck,
+)
 from perdure.worker.doctor.clock import Clock, compared, machine_clock
 from perdure.worker.doctor.open_workflows import OpenWorkflow
 from perdure.worker.setup_checks import Finding
@@ -82,6 +90,9 @@ class Examination:
             yield finding
         async for finding in builds.findings(client):
             yield finding
+        if isinstance(app, AgentWorker):
+            async for finding in rollouts.findings(client, app):
+                yield finding
         for finding in stuck.findings(workflows, now, self.longest_wait):
             yield finding
         if len(workflows) >= self.most_workflows:

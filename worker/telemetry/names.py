@@ -17,6 +17,7 @@ from opentelemetry.util.types import AttributeValue
 
 from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
+from perdure.agents.versions import parts_of
 from perdure.temporal.search_attributes import shown_labels
 from perdure.turn.keys import ModelKey, ToolKey
 from perdure.turn.wire import Summary, TurnRequest
@@ -32,6 +33,7 @@ PROVIDER = "gen_ai.provider.name"
 MODEL = "gen_ai.request.model"
 RESPONSE_MODEL = "gen_ai.response.model"
 AGENT = "gen_ai.agent.name"
+VERSION = "gen_ai.agent.version"
 CONVERSATION = "gen_ai.conversation.id"
 TOOL = "gen_ai.tool.name"
 TOOL_TYPE = "gen_ai.tool.type"
@@ -43,6 +45,7 @@ OUTCOME = "perdure.outcome"
 COST = "perdure.cost_usd"
 EVENT = "perdure.event_id"
 LAST_AGENT = "perdure.last_agent"
+FELL_BACK_FROM = "perdure.fell_back_from"
 WAITS_FOR = "perdure.waits_for"
 STEP = "perdure.step"
 ATTEMPT = "perdure.attempt"
@@ -158,14 +161,18 @@ def of_chat(agent: str) -> Attributes:
 
 
 def of_tool(agent: str, tool: str) -> Attributes:
-    """Return the labels of a tool call."""
-    return {OPERATION: EXECUTE_TOOL, AGENT: agent, TOOL: tool, TOOL_TYPE: "function"}
+    """Return the labels of a tool call of an agent, by its name or its address."""
+    name, version = parts_of(agent)
+    labels: Attributes = {OPERATION: EXECUTE_TOOL, AGENT: name, TOOL: tool, TOOL_TYPE: "function"}
+    return {**labels, VERSION: version} if version else labels
 
 
 def of_agent(agent: AgentDefinition, started: TurnRequest | None) -> Attributes:
     """Return the labels of a turn: the agent that it was started with, and the model of `agent`."""
-    name = started.agent if started else agent.name
-    return {AGENT: name, PROVIDER: agent.model.partition(":")[0], MODEL: agent.chain[0].name}
+    name, version = started.agent if started else agent.name, agent.version
+    labels = {AGENT: name, PROVIDER: agent.model.partition(":")[0], MODEL: agent.chain[0].name}
+    versions = {VERSION: version.started, FELL_BACK_FROM: version.fell_back_from}
+    return {**labels, **{name: value for name, value in versions.items() if value}}
 
 
 def of_turn(turn_id: str, run_id: str, request: TurnRequest | None) -> Attributes:

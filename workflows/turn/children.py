@@ -18,6 +18,7 @@ from perdure.agents import policy
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.delegates import Ancestor, InheritedTool, Lineage
 from perdure.agents.skills import LOAD_SKILL
+from perdure.agents.versions import address_of
 from perdure.temporal import failures, outcomes, search_attributes, start_request, trace_ids
 from perdure.temporal.names import READ_CHILD, TURN
 from perdure.temporal.payloads import pack
@@ -320,7 +321,7 @@ def _given_down(agent: AgentDefinition) -> tuple[InheritedTool, ...]:
     """Return the tools that a delegate inherits, with the approvals and policies of this turn."""
     return tuple(
         InheritedTool(
-            owner=tool.owner or agent.name,
+            owner=tool.owner or address_of(agent),
             name=tool.name,
             needs_approval=tool.needs_approval
             or agent.approval == "all"

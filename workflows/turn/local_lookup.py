@@ -17,9 +17,9 @@ from perdure import limits
 from perdure.temporal import outcomes
 from perdure.temporal.names import IS_AT_HAND, RESOLVE_AGENT
 from perdure.temporal.payloads import pack
+from perdure.turn.agent_call import AgentCall
 from perdure.turn.facts import AgentResolved
 from perdure.turn.keys import AgentKey
-from perdure.turn.wire import AgentCall
 from perdure.workflows.turn.calls import ONCE, Handle
 from perdure.workflows.turn.turn_context import Board
 

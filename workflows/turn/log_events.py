@@ -375,6 +375,12 @@ def _tool_call(state: TurnState, key: ToolKey, result: ToolResult, duration_ms: 
     )
 
 
+def _version_of(state: TurnState) -> dict[str, Value]:
+    """Return the version of the agent that the turn was started with, if it has versions."""
+    version = state.agent.version.started if state.agent else ""
+    return {"version": version} if version else {}
+
+
 def _write(
     state: TurnState,
     event: str,
@@ -394,6 +400,7 @@ def _write(
     values: dict[str, Value] = {
         "event_id": f"{info.run_id}/{event}/{key}",
         "agent": request.agent if request else "",
+        **_version_of(state),
         **({"last_agent": state.other_agent} if state.other_agent else {}),
         "task": info.workflow_id,
         **fields,

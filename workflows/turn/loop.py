@@ -14,6 +14,7 @@ from temporalio import workflow
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition
 from perdure.temporal.names import RESOLVE_AGENT
+from perdure.turn.agent_call import agent_call
 from perdure.turn.decide import (
     AwaitApproval,
     AwaitBudget,
@@ -39,7 +40,7 @@ from perdure.workflows.turn.clock import run_until
 from perdure.workflows.turn.followers import Followers
 from perdure.workflows.turn.later_release import NeedsLaterReleaseError
 from perdure.workflows.turn.middleware import Pipeline
-from perdure.workflows.turn.moves import Moves, agent_call
+from perdure.workflows.turn.moves import Moves
 from perdure.workflows.turn.runs import Runs
 from perdure.workflows.turn.turn_context import Board
 

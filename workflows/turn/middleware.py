@@ -14,6 +14,7 @@ from temporalio import workflow
 
 from perdure import errors, limits
 from perdure.agents.definitions import AgentDefinition, Stage
+from perdure.agents.versions import address
 from perdure.errors import PerdureError
 from perdure.temporal.names import RUN_MIDDLEWARE, TELL_OBSERVERS
 from perdure.turn.decide import Done
@@ -140,9 +141,10 @@ class Pipeline:
     @property
     def _started(self) -> str:
         """The agent that the turn was started with. Its code is around the turn after a handoff."""
-        request = self._board.state.request
+        request, agent = self._board.state.request, self._board.state.agent
         assert request is not None
-        return request.agent
+        assert agent is not None
+        return address(request.agent, agent.version.started)
 
     async def _checked(self, stage: Stage, position: int, inner: Turn) -> Done:
         done = await inner()

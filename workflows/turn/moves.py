@@ -12,6 +12,7 @@ from temporalio import workflow
 from perdure import errors, limits, validation
 from perdure.agents import policy
 from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.agents.versions import address_of
 from perdure.temporal.names import (
     ASK_POLICY,
     CALL_MODEL,
@@ -29,6 +30,7 @@ from perdure.turn import (
     reservations,
     undo,
 )
+from perdure.turn.agent_call import agent_call
 from perdure.turn.approvals import PolicyCall
 from perdure.turn.calls import ready_for
 from perdure.turn.circuit_breaker import Health
@@ -60,7 +62,7 @@ from perdure.turn.reservations import Reservation
 from perdure.turn.retries import asked_pause_s
 from perdure.turn.state import TurnState
 from perdure.turn.waiting import PROVIDER
-from perdure.turn.wire import AgentCall, ModelCall, ToolRun, TurnRequest
+from perdure.turn.wire import ModelCall, ToolRun
 from perdure.values.inquiries import GivenAnswers
 from perdure.workflows.turn import waits
 from perdure.workflows.turn.call_waits import CallWaits
@@ -332,7 +334,7 @@ class Moves:
         )
         is_told = isinstance(move, Act) and agent.rules >= 6 and not tool.is_read_only
         return ToolRun(
-            owner=tool.owner or agent.name,
+            owner=tool.owner or address_of(agent),
             tool="" if tool.runs_as == tool.name else tool.name,
             call_id=move.call.id,
             arguments=move.call.arguments,
@@ -410,7 +412,7 @@ class Moves:
             read_only=tool.is_read_only if tool else False,
             labels=request.labels if request else {},
             policies=policies,
-            owner=(tool.owner or agent.name) if tool and tool.runs_as else "",
+            owner=(tool.owner or address_of(agent)) if tool and tool.runs_as else "",
             schema_digest=tool.schema_digest if tool else "",
             undoes=tool.undoes if tool else "",
         )
@@ -451,22 +453,3 @@ def _summary(key: ModelKey, other_agent: str, choice: Choice) -> str:
     by = f", {other_agent}" if other_agent else ""
     summary = f"{_label(key)}{by}{', last answer' if key.is_last else ''}: {choice.target.model}"
     return summary + (f" (not {'; not '.join(choice.passed)})" if choice.passed else "")
-
-
-def agent_call(request: TurnRequest, agent: str, model: str | None = None) -> AgentCall:
-    """Return the input of the activity that resolves an agent of a turn.
-
-    The caller's instructions and tools are for the agent that the turn was started with.
-    """
-    return AgentCall(
-        agent=agent,
-        model=model,
-        allowed=request.allowed,
-        extra=request.options.extra if request.options else {},
-        model_retry=request.model_retry,
-        inherited=request.lineage.tools if request.lineage else (),
-        undoes=request.undo.record.tool if request.undo else "",
-        in_session=request.session is not None,
-        instructions=request.instructions if agent == request.agent else None,
-        client_tools=request.client_tools if agent == request.agent else (),
-    )

@@ -24,15 +24,20 @@ _FOUND_EARLY = "search-attributes-without-an-agent"
 
 
 def begin(state: TurnState) -> None:
-    """Set the search attributes of a turn that was started without them, once its agent is known.
+    """Set what search attributes lack once the agent is known.
 
-    An example is a turn started by Temporal's own command line.
+    These are the version of the agent, and all of them for a turn that was started without them,
+    such as one started by Temporal's own command line.
     """
     if state.agent is None or not state.agent.indexed or state.request is None:
         return
     updates = search_attributes.made_up_for(
         workflow.info().typed_search_attributes, state.request.agent, state.request.labels
     )
+    version = state.agent.version.started
+    if version:
+        updates = [item for item in updates if item.key != search_attributes.LABELS]
+        updates += search_attributes.of_version(version, state.request.labels)
     if updates:
         workflow.upsert_search_attributes(updates)
 
@@ -133,6 +138,7 @@ def end(state: TurnState, summary: Summary, reason: str = "") -> None:
         "cost": f"${summary.spent.usd:f}" if summary.is_priced else "",
         "digest": summary.digest,
         "unsettled": summary.unsettled,
+        "version": state.agent.version.started if state.agent else "",
         "began": workflow.memo_value(MEMO, {}).get("began", ""),
         **start_request.forked_from(state.request),
     }

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from rich.text import Text
 
+from perdure.agents.versions import address
 from perdure.clients import AgentClient
 from perdure.clients.cli.drawing.listing import EntryTable
 from perdure.clients.cli.drawing.progress import COLOURS, agents
@@ -50,9 +51,11 @@ async def _so_far(client: AgentClient, entry: TurnEntry, reads: asyncio.Semaphor
 def row(entry: TurnEntry, now: datetime) -> Mapping[str, Text]:
     """Return the row of a turn in the table."""
     text = entry.task or (entry.error.message if entry.error else "")
+    agent = address(entry.agent, entry.version)
+    last = agent if entry.last_agent == entry.agent else entry.last_agent
     return {
         "ID": Text(word(entry.id)),
-        "AGENT": Text(agents(entry.agent, entry.last_agent) or "–"),
+        "AGENT": Text(agents(agent, last) or "–"),
         "STATE": _state(entry),
         "STEPS": Text("–" if entry.steps is None else str(entry.steps)),
         "SPENT": Text("–" if entry.spent is None else money(entry.spent)),

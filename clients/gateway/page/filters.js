@@ -21,7 +21,17 @@ const OUTCOMES = [
   "boundary",
   "loop",
 ];
-const NAMES = ["state", "outcome", "agent", "q", "reason", "delegates", "schedule", "parent"];
+const NAMES = [
+  "state",
+  "outcome",
+  "agent",
+  "version",
+  "q",
+  "reason",
+  "delegates",
+  "schedule",
+  "parent",
+];
 
 /** The filters of an address. */
 export function filtersOf(query) {
@@ -40,8 +50,8 @@ export function addressOf({ labels, ...filters }) {
 }
 
 /** What the gateway filters by; the rest is looked for in what it sends. */
-export function asked({ state, outcome, agent, labels, schedule, parent }) {
-  return { state, outcome, agent, label: labels, schedule, parent };
+export function asked({ state, outcome, agent, labels, schedule, parent, version }) {
+  return { state, outcome, agent, label: labels, schedule, parent, version };
 }
 
 /** Whether a turn is shown. */
@@ -59,7 +69,8 @@ function textOf(entry) {
   const known = texts.get(entry);
   if (known !== undefined) return known;
   const labels = Object.entries(entry.labels).map(([name, value]) => `${name}=${value}`);
-  const text = [entry.id, entry.task, entry.agent, entry.last_agent, entry.error?.code, ...labels];
+  const { id, task, agent, last_agent: last, version, error } = entry;
+  const text = [id, task, agent, last, version, error?.code, ...labels];
   texts.set(entry, text.join("\n").toLowerCase());
   return texts.get(entry);
 }
@@ -124,7 +135,7 @@ export function filterBar(filters, onChange) {
 }
 
 /** The filters that have no field of their own, each with a way to end it. */
-function removable({ labels, reason, schedule, parent }, set) {
+function removable({ labels, reason, schedule, parent, version }, set) {
   const chip = (text, changes) =>
     h(
       "button.chip.removable",
@@ -136,5 +147,6 @@ function removable({ labels, reason, schedule, parent }, set) {
     reason ? chip(reason, { reason: "" }) : null,
     schedule ? chip(`schedule ${schedule}`, { schedule: "" }) : null,
     parent ? chip(`below ${parent}`, { parent: "" }) : null,
+    version ? chip(`version ${version}`, { version: "" }) : null,
   ];
 }

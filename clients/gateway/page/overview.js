@@ -80,6 +80,8 @@ function facts(status) {
   const from = status.forked_from;
   const rows = [
     ["Agent", agents(status)],
+    ["Version", status.version],
+    ["Fell back", status.fell_back],
     ["Started", status.started_at ? ago(status.started_at) : null],
     ["Ended", status.ended_at ? ago(status.ended_at) : null],
     ["Outcome unknown", status.unsettled ? plural(status.unsettled, "call") : null],

@@ -204,6 +204,7 @@ function row(entry) {
         ? [h("span.bad", { title: entry.error.message }, reasonOf(entry.error.code)), " · "]
         : null,
       entry.agent,
+      entry.version ? ` ${entry.version}` : "",
       entry.last_agent && entry.last_agent !== entry.agent ? ` → ${entry.last_agent}` : "",
       " · ",
       h("span.id", null, entry.id),

@@ -55,7 +55,7 @@ from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
 from perdure.values.turn_options import StoredOptions
 
-_FREE = frozenset({"labels", "instructions", "on_done", "on_wait", "output_schema"})
+_FREE = frozenset({"labels", "instructions", "on_done", "on_wait", "output_schema", "version"})
 """The options of turns that a caller may change without the permission `budget`."""
 _LIMITS = {"batch", "total", *StoredOptions.model_fields} - _FREE
 
@@ -237,7 +237,7 @@ async def change_schedule(call: Call, body: ChangeSchedule) -> ScheduleStatus:
     schedule = _schedule(call)
     if body.model_fields_set & _LIMITS:
         call.caller.require("budget")
-    if "priority" in body.model_fields_set:
+    if {"priority", "version"} & body.model_fields_set:
         call.caller.require("override")
     has_task = "task" in body.model_fields_set
     if has_task and (await schedule.status()).tasks is not None:

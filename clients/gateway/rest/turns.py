@@ -44,6 +44,7 @@ from perdure.values.moments import AMoment
 from perdure.values.reports import AgentReport, ForkedFrom, Outcome, UnsettledCall, Usage
 from perdure.values.shared_state import SharedState
 from perdure.values.tasks import Task
+from perdure.values.turn_options import Version
 from perdure.values.webhooks import WebhookUrl
 
 
@@ -96,12 +97,13 @@ class TurnMessages(Value):
 
 
 class ListTurns(LabelledPages):
-    """Which turns to list. `parent` and `schedule` are ids."""
+    """Which turns to list. `parent` and `schedule` are ids, `version` is that of the agent."""
 
     state: states.OfTurn | None = None
     outcome: Outcome | None = None
     parent: str | None = None
     schedule: str | None = None
+    version: Version | None = None
 
 
 class WaitFor(Query):
@@ -214,6 +216,7 @@ class ForkTurn(Body):
         model_retry: Its retries while a provider is unavailable; they need the permission `budget`.
         on_done: The URL of the webhook about the end of the new turn.
         on_wait: The URL of webhooks about its waits.
+        version: The version of the agent of the new turn; it needs the permission `override`.
     """
 
     at_step: int | None = None
@@ -231,6 +234,7 @@ class ForkTurn(Body):
     model_retry: ModelRetry | None = None
     on_done: WebhookUrl | None = None
     on_wait: WebhookUrl | None = None
+    version: Version | None = None
 
 
 class ResumeTurn(Body):
@@ -282,6 +286,7 @@ async def list_turns(call: Call, query: ListTurns) -> TurnList:
         parent=query.parent and complete(query.parent),
         schedule=query.schedule and complete(query.schedule),
         id_prefix=call.caller.prefix or None,
+        version=query.version,
     )
     page = await listing.page(query.after, size=query.limit)
     return TurnList(turns=page.entries, next=page.next)
@@ -396,6 +401,7 @@ async def fork_turn(call: Call, body: ForkTurn) -> Accepted[TurnReference]:
         model_retry=body.model_retry,
         on_done=body.on_done,
         on_wait=body.on_wait,
+        version=body.version,
         by=call.caller.subject,
     )
     return await _reference(call, turn)

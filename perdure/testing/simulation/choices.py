@@ -28,6 +28,7 @@ _FEATURES: dict[str, tuple[str, int]] = {
     "builds": ("builds 354", 8),
     "cancels": ("cancels 32", 6),
     "reminders": ("reminders 28", 5),
+    "versions": ("versions 1", 6),
     "jobs of a session": ("jobs of a session 3", 3),
     "jobs of a batch": ("jobs of a batch 19", 3),
 }

@@ -26,6 +26,7 @@ from perdure.testing.simulation.features import (
     notice_promises,
     reminder_promises,
     schedule_promises,
+    versions,
 )
 from perdure.testing.simulation.observations import (
     Simulated,
@@ -288,6 +289,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     notice_promises.waits_are_told_once,
     inquiry_promises.servers_are_told_answers_once,
     reminder_promises.reminders_come_once,
+    versions.turns_keep_their_versions,
     *batch_promises.AT_THE_END,
     *call_promises.AT_THE_END,
     *job_promises.AT_THE_END,

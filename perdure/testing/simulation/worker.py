@@ -32,6 +32,7 @@ from perdure.activities.webhooks import NOT_SENT, Webhooks, not_delivered
 from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition
 from perdure.agents.tools import Tool
+from perdure.agents.versions import parts_of
 from perdure.base import replace
 from perdure.delivery.webhook import Delivered, Notification
 from perdure.live_text.values import LiveText
@@ -46,6 +47,7 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.client import HistoryClient
+from perdure.testing.simulation.features.versions import FEATURE, both_versions
 from perdure.testing.simulation.server.loops import QuickLoop
 from perdure.testing.simulation.server.runs import Activity
 from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
@@ -140,8 +142,12 @@ class SimulatedWorker:
     def _app(self, place: int) -> AgentWorker:
         """Return the worker of a process; the vendors of all models are the world."""
         prefixes = {model.partition(":")[0] for model in self._models}
+        has_versions = self._server.choices.has(FEATURE)
+        given = self._agents[place]
+        agents, rollouts = both_versions(given) if has_versions else (given, {})
         return AgentWorker(
-            self._agents[place],
+            agents,
+            rollouts=rollouts,
             providers=dict.fromkeys(prefixes, self),
             prices=dict.fromkeys(self._models, PRICE),
         )
@@ -162,8 +168,8 @@ class SimulatedWorker:
         """Return whether the process that gets an attempt has a tool."""
         is_same = self._agents[0] is self._agents[1]
         deployed = self._agents[0 if is_same else self._place()]
-        agents = {agent.name: agent for agent in deployed}
-        return owner in agents and tool in agents[owner].toolset()
+        agent = {agent.name: agent for agent in deployed}.get(parts_of(owner)[0])
+        return agent is not None and tool in agent.toolset()
 
     def _polled(self, activity: Activity) -> BaseModel:
         """Poll for the result of a job, or cancel the job.

@@ -460,7 +460,9 @@ async def test_worker_of_the_run_before_takes_over_without_its_history(perdure_s
     reads = Reads()
     script = ScriptedModel(*filling(2), says("done"))
     async with queue(perdure_server) as work:
-        client = Client(**{**work.client.temporal.config(), "interceptors": [reads]})
+        config = work.client.temporal.config()
+        config["interceptors"] = [reads]
+        client = Client(**config)
         plugin = PerdurePlugin(impatient(with_model(app(clerk()), script)))
         async with Worker(client, task_queue=work.client.task_queue, plugins=[plugin]):
             turn = await begin(work.client)

@@ -52,6 +52,7 @@ DESCRIPTIONS = {
     "deadline": "when the turn ends at the latest: a duration after its start, or a date",
     "on_done": "the https URL that gets a webhook when the turn is over",
     "on_wait": "the https URL that gets a webhook each time that the turn waits for somebody",
+    "version": "the version of the agent, instead of the one that the worker's rollout chooses",
 }
 """Of every field of the input, except for those that only Perdure sets."""
 

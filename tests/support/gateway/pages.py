@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from axe_playwright_python.async_playwright import Axe
 
-from perdure import Agent, Price
+from perdure import Agent, Price, Rollout
 from perdure.clients import AgentClient
 from perdure.clients.gateway import Auth, one_token
 from perdure.worker import AgentWorker
@@ -25,12 +25,13 @@ TOKEN = "0123456789abcdef" * 2
 CARD = "article.decision"
 
 
-def priced(*agents: Agent[Any]) -> AgentWorker:
+def priced(*agents: Agent[Any], **options: Any) -> AgentWorker:
     """Agents whose model costs 3 and 15 dollars for a million tokens."""
     return AgentWorker(
         list(agents),
         models={"main": "scripted:main"},
         prices={"scripted:*": Price(input=3, output=15)},
+        **options,
     )
 
 
@@ -42,9 +43,10 @@ async def page_of(
     *agents: Agent[Any],
     auth: Auth | None = None,
     options: dict[str, Any] | None = None,
+    rollouts: Mapping[str, Rollout] | None = None,
 ) -> AsyncIterator[tuple[AgentClient, str, Watched]]:
     """A client, the address of a gateway, and its page, which has said nothing at the end."""
-    worker = priced(*agents)
+    worker = priced(*agents, rollouts=rollouts or {})
     async with (
         runtime(worker, model=model) as client,
         served(client, auth or one_token(TOKEN), temporal_ui="http://127.0.0.1:8233") as http,

@@ -24,6 +24,7 @@ from ...support.approving import agent, pending, sent
 from ...support.delegating import delegate
 from ...support.keyed_events import MODEL as WAITS_AS_TOLD
 from ...support.keyed_events import keeper, key_of_test, waiter, waiting_turn
+from ...support.resets import reset_to, task_ends
 from ...support.versioned import Versions, builds_of, ignore, move_on, until_begun
 
 
@@ -314,10 +315,11 @@ async def test_nothing_that_is_sent_while_turns_move_on_is_lost(versions: Versio
 @pytest.mark.slow
 @pytest.mark.accepts("V10")
 async def test_reset_and_fork_of_a_turn_that_has_moved_on(versions: Versions) -> None:
-    """Both go on with the current build."""
+    """Both go on with the current build; what the turn had done is done, also in the run before."""
     sent.clear()
+    temporal = versions.client.temporal
     asks = {"scripted": ScriptedModel(calls(call("send", to="ann")))}
-    ends = {"scripted": ScriptedModel(says("done"), says("forked"))}
+    ends = {"scripted": ScriptedModel(says("done"), says("done again"), says("forked"))}
     async with versions.worker("v1", agent(), providers=asks):
         await versions.promote("v1")
         turn = await versions.client.start("clerk", "write")
@@ -327,10 +329,16 @@ async def test_reset_and_fork_of_a_turn_that_has_moved_on(versions: Versions) ->
             await versions.drain("v1")
             await turn.approve((await pending(turn))[0].call_id)
             await asyncio.wait_for(turn.result(), 30)
-            fork = await turn.fork(say="again")
+            run = temporal.get_workflow_handle(turn.id)
+            on_new = (await run.describe()).run_id or ""
+            asking_again = task_ends(await run.fetch_history())[-2]
+            await reset_to(temporal, turn.id, on_new, asking_again)
+            again = versions.client.turn(turn.id)
+            report = await asyncio.wait_for(again.result(), 30)
+            fork = await again.fork(say="again")
             forked = await asyncio.wait_for(fork.result(), 30)
-    assert (forked.output, sent) == ("forked", ["ann"])
-    assert await versions.build_of(fork.id) == "v2"
+    assert (report.output, forked.output, sent) == ("done again", "forked", ["ann"])
+    assert await versions.build_of(turn.id) == await versions.build_of(fork.id) == "v2"
 
 
 @pytest.mark.slow

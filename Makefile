@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test proof simulate simulate-all bench-effects check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools image-check audit sbom release-tools mcp-servers mcp-conformance mcp-conformance-tools typescript acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test proof simulate simulate-all bench-effects bench-load bench-load-tables check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools image-check audit sbom release-tools mcp-servers mcp-conformance mcp-conformance-tools typescript acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -30,6 +30,12 @@ proof: $(READY)       ## the tables of docs/proof.md, made again in half an hour
 
 bench-effects: $(READY)  ## twelve tasks with effects while their service fails in thirteen modes, and while their worker is killed: what is done exactly once; ten minutes
 	@$(MAKE) --no-print-directory -C benchmarks effects
+
+bench-load: $(READY)  ## load on a server and workers: what it does a second, how late it is, what it uses, and that kills lose nothing; WORKERS=2 TURNS=100 SESSIONS=20 MINUTES=1 KILLS=1
+	@$(MAKE) --no-print-directory -C benchmarks load
+
+bench-load-tables: $(READY)  ## the tables of docs/sizing.md, in 20 minutes; ARGS=--keep writes them
+	@$(MAKE) --no-print-directory -C benchmarks load-tables
 
 PAGES_AND_IMPORTS = -m "" -k "not contract" tests/docs/test_types.py tests/docs/test_proof.py tests/unit/test_imports.py  # lint-imports checks the contracts
 

@@ -29,12 +29,12 @@ from typing import Any
 
 from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
 
+from benchmarks.processes import kill_all, supervised_workers, times_served
 from benchmarks.with_perdure_killed import CALLS
 from perdure.clients import AgentClient, Turn
 from perdure.worker.dev.server import DevServer
 
 KILLS = 20
-ROOT = Path(__file__).parent.parent
 _DELAY = timedelta(seconds=2)
 _LOOK_S = 0.005
 _PATIENCE_S = 120.0
@@ -59,20 +59,10 @@ class Site:
     async def workers(self, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
         """Run `perdure worker` for the duration of the block."""
         ours = {CALLS: str(self._file), "PERDURE_TASK_QUEUE": self._queue}
-        with self._log.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "perdure", "worker", "benchmarks.with_perdure_killed:make"),
-                *("--address", self._address),
-                stderr=log,
-                cwd=ROOT,
-                env={**os.environ, **ours, **environment},
-            )
-        try:
+        async with supervised_workers(
+            "benchmarks.with_perdure_killed:make", self._address, self._log, **ours, **environment
+        ) as process:
             yield process
-        finally:
-            with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it was killed
-                kill_all(process.pid)
-            await process.wait()
 
     async def start(self, slow: str, **options: Any) -> tuple[str, Turn]:
         """Start a turn, and return its name too."""
@@ -104,19 +94,8 @@ class Site:
     async def served(self, processes: int) -> None:
         """Wait until this number of processes has served."""
         async with asyncio.timeout(_PATIENCE_S):
-            while self._served() < processes:  # noqa: ASYNC110 - other processes write it
+            while times_served(self._log) < processes:  # noqa: ASYNC110 - other processes write it
                 await asyncio.sleep(_LOOK_S)
-
-    def _served(self) -> int:
-        return self._log.read_text(encoding="utf-8").count("Ctrl-C drains it")
-
-
-def kill_all(supervisor: int) -> None:
-    """`kill -9` of a supervisor and of its processes."""
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    os.kill(supervisor, signal.SIGKILL)
-    for child in children:
-        os.kill(int(child), signal.SIGKILL)
 
 
 def killed(pid: int) -> float:

@@ -28,7 +28,8 @@ from pathlib import Path
 
 from temporalio.api.enums.v1 import TimeoutType
 
-from benchmarks.recovery import ROOT, kill_all, lost_machine
+from benchmarks.processes import ROOT, kill_all
+from benchmarks.recovery import lost_machine
 from benchmarks.with_perdure_starved import PROVIDER
 from perdure import errors
 from perdure.clients import AgentClient

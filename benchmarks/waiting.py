@@ -123,7 +123,7 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def opened() -> AsyncIterator[Scene]:
+async def opened(queue: str = QUEUE) -> AsyncIterator[Scene]:
     """A server that counts its requests."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -131,7 +131,7 @@ async def opened() -> AsyncIterator[Scene]:
     args = [f"--metrics-port={port}"]
     with tempfile.TemporaryDirectory() as name:
         async with DevServer(folder=Path(name), port=0, ui=False, extra_args=args) as server:
-            client = await AgentClient.connect(server.address.address, task_queue=QUEUE)
+            client = await AgentClient.connect(server.address.address, task_queue=queue)
             metrics = f"http://127.0.0.1:{port}/metrics"
             yield Scene(client, Process(server.address.pid), Path(name), metrics)
 

@@ -1,0 +1,1 @@
+"""Load on a server and workers, and the size of a cluster: `make bench-load`."""

@@ -17,7 +17,7 @@ from temporalio.exceptions import FailureError
 from perdure.agents.tracebacks import place_of, raised, traceback_of
 from perdure.errors import PerdureError
 from perdure.temporal import secrets
-from perdure.temporal.encryption import keys as encryption_keys
+from perdure.temporal.encryption import hiding
 from perdure.text import harmless, one_line
 
 VARIABLE = "PERDURE_LOG_TRACEBACKS"
@@ -33,7 +33,7 @@ def log_raised(message: str, error: BaseException, *, level: int = logging.ERROR
 
     With encryption, both are left out unless it is 1.
     """
-    if encryption_keys.is_on() and os.environ.get(VARIABLE) != "1":
+    if hiding.encrypts() and os.environ.get(VARIABLE) != "1":
         place = place_of(error) or "user code"
         log_with_trace(f"{type(error).__name__} at {place}; {_NOT_TOLD}", "", level=level)
         return

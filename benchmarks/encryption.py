@@ -16,7 +16,8 @@ from temporalio.converter import DataConverter
 
 from benchmarks.before import ROOT, app_of, cpu_ms, report, turns, worker
 from perdure.temporal.data_converter import encrypting
-from perdure.temporal.encryption.keys import VARIABLE, new_entry, parsed
+from perdure.temporal.encryption.hiding import VARIABLE
+from perdure.temporal.encryption.keys import new_entry, parsed
 from perdure.worker.dev.server import DevServer
 
 ROUNDS, STEPS = 14, 40

@@ -27,6 +27,7 @@ from temporalio.worker import (
 from perdure import errors
 from perdure.temporal import cancellations
 from perdure.temporal.encryption import codec as encryption
+from perdure.temporal.encryption import marks
 from perdure.worker.wrapped_workflow import WrappedRunner, WrappedWorkflow
 
 logger = logging.getLogger("perdure")
@@ -71,8 +72,8 @@ class _DecryptingInstance(WrappedWorkflow):
             if job.HasField("initialize_workflow"):
                 started = job.initialize_workflow
                 for payload in started.arguments if act.is_replaying else ():
-                    if encryption.is_encrypted(payload):
-                        return self._left_alone(act.run_id, encryption.problem(payload))
+                    if marks.is_encrypted(payload):
+                        return self._left_alone(act.run_id, marks.problem(payload))
                 for name in started.headers.keys() - _readable(started.headers).keys():
                     del started.headers[name]
         completion = self._inner.activate(act)
@@ -101,9 +102,7 @@ def _readable(fields: Mapping[str, Payload]) -> dict[str, Payload]:
 
     Others would fail the task, and the input says already that there is no key.
     """
-    return {
-        name: payload for name, payload in fields.items() if not encryption.is_encrypted(payload)
-    }
+    return {name: payload for name, payload in fields.items() if not marks.is_encrypted(payload)}
 
 
 async def check_keys(client: Client, task_queue: str) -> None:
@@ -125,13 +124,13 @@ async def _check_keys(client: Client, task_queue: str) -> None:
     names = codec.key_names if isinstance(codec, encryption.Encryption) else ()
     query = f"ExecutionStatus = 'Running' AND TaskQueue = '{task_queue}'"
     async for run in client.list_workflows(query, limit=_LOOKED_AT):
-        encrypted = filter(encryption.is_encrypted, run.raw_info.memo.fields.values())
-        payload = next((one for one in encrypted if encryption.key_of(one) not in names), None)
+        encrypted = filter(marks.is_encrypted, run.raw_info.memo.fields.values())
+        payload = next((one for one in encrypted if marks.key_of(one) not in names), None)
         if payload is not None and await _has_begun(client, run.id, run.run_id):
             raise errors.DecryptionError(
                 f"the worker cannot start: {run.id} runs on the task queue {task_queue!r}, and"
-                f" {encryption.problem(payload)}",
-                context={"key": encryption.key_of(payload)},
+                f" {marks.problem(payload)}",
+                context={"key": marks.key_of(payload)},
             )
 
 

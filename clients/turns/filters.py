@@ -17,6 +17,7 @@ from temporalio.common import TypedSearchAttributes
 from perdure import errors
 from perdure.clients.turns.entries import TurnEntry
 from perdure.temporal import search_attributes
+from perdure.temporal.encryption import hiding
 from perdure.temporal.names import TURN
 from perdure.values import states
 from perdure.values.reports import Outcome
@@ -133,10 +134,10 @@ class Filter:
         )
 
     def _labels(self) -> set[str]:
-        if self.labels and not search_attributes.labels_are_plain():
+        if self.labels and not hiding.labels_are_plain():
             raise errors.InvalidRequestError(
                 "lists cannot be filtered by labels, because"
-                f" {search_attributes.LABELS_VARIABLE} keeps them out of search"
+                f" {hiding.LABELS_VARIABLE} keeps them out of search"
                 " attributes; filter by agent, state, or the beginning of the id"
             )
         labels = {search_attributes.label(name, value) for name, value in self.labels.items()}

@@ -16,8 +16,9 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import GrpcCompression
 
 from perdure import errors
-from perdure.temporal import data_converter, search_attributes, secrets
+from perdure.temporal import data_converter, secrets
 from perdure.temporal.core_exit import stop_core_at_exit
+from perdure.temporal.encryption.hiding import labels_are_plain
 from perdure.temporal.names import LOCAL
 
 TIMEOUT_S = 10.0
@@ -54,7 +55,7 @@ async def connect_local(address: str, *, converter: DataConverter | None = None)
         ConfigurationError: The data converter cannot be loaded or used.
     """
     log_core()
-    search_attributes.labels_are_plain()  # refuses a value that is none, before there is a turn
+    labels_are_plain()  # refuses a value that is none, before there is a turn
     chosen = data_converter.chosen(converter)
     try:
         connecting = Client.connect(
@@ -88,7 +89,7 @@ async def connect(
             the data converter cannot be loaded.
     """
     settings, chosen = _settings(), data_converter.chosen(converter)
-    search_attributes.labels_are_plain()  # refuses a value that is none, before there is a turn
+    labels_are_plain()  # refuses a value that is none, before there is a turn
     target = address or settings.get("target_host") or LOCAL
     settings["target_host"] = target
     if namespace:

@@ -28,6 +28,7 @@ from temporalio.converter import (
 
 from perdure import errors, validation
 from perdure.errors import PerdureError
+from perdure.temporal.encryption import hiding
 from perdure.temporal.encryption import keys as encryption_keys
 from perdure.temporal.encryption.codec import EncodedFailures, Encryption
 from perdure.text import one_line
@@ -96,7 +97,7 @@ def chosen(data_converter: DataConverter | None = None) -> DataConverter:
     keys = encryption_keys.from_environment()
     if keys and data_converter is None and converter.payload_codec is not None:
         raise errors.ConfigurationError(
-            f"{VARIABLE}={target} has a codec, and {encryption_keys.VARIABLE} is set, too; set one"
+            f"{VARIABLE}={target} has a codec, and {hiding.VARIABLE} is set, too; set one"
             " of them, or name a converter without a codec"
         )
     if keys and converter.payload_codec is None:

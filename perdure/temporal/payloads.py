@@ -7,6 +7,7 @@ command.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from types import NoneType, UnionType
@@ -19,7 +20,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from perdure import errors, limits
-from perdure.temporal.encryption import codec as encryption
+from perdure.temporal.encryption import marks
 from perdure.text import one_line
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def unpack(raw: RawValue, cls: type[V]) -> V:
         InvalidRequestError: The payload is not JSON, or does not have this shape; the message
             describes the problem.
     """
-    if encryption.is_encrypted(raw.payload):
+    if marks.is_encrypted(raw.payload):
         raise undecodable(None, [raw.payload])
     encoding = raw.payload.metadata.get("encoding", b"")
     if encoding != _JSON["encoding"]:
@@ -156,8 +157,9 @@ async def decoded(
         return await converter.decode(payloads, types)
     except Exception as error:
         codec = converter.payload_codec
-        if isinstance(codec, encryption.Encryption):  # it notes why, and does not fail
-            payloads = await codec.decode(payloads)
+        if codec is not None and any(map(marks.is_encrypted, payloads)):
+            with contextlib.suppress(Exception):  # Perdure's own notes why, and does not fail
+                payloads = await codec.decode(payloads)
         raise undecodable(error, payloads) from error
 
 
@@ -174,11 +176,11 @@ def undecodable(error: Exception | None, payloads: Sequence[Payload]) -> errors.
 
     Such a message may quote a key.
     """
-    encrypted = next(filter(encryption.is_encrypted, payloads), None)
+    encrypted = next(filter(marks.is_encrypted, payloads), None)
     if encrypted is not None:
         return errors.DecryptionError(
-            f"the turn cannot be read: {encryption.problem(encrypted)}",
-            context={"key": encryption.key_of(encrypted)},
+            f"the turn cannot be read: {marks.problem(encrypted)}",
+            context={"key": marks.key_of(encrypted)},
         )
     foreign = next(
         (payload.metadata["encoding"] for payload in payloads if is_foreign(payload)), None

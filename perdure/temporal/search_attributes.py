@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
@@ -32,7 +31,8 @@ from temporalio.common import (
     TypedSearchAttributes,
 )
 
-from perdure import errors, limits
+from perdure import limits
+from perdure.temporal.encryption.hiding import labels_are_plain
 from perdure.text import head, size
 from perdure.values.reports import Outcome
 from perdure.values.states import OfTurn, State
@@ -48,8 +48,6 @@ AGENT = SearchAttributeKey.for_keyword("PerdureAgent")
 STATE = SearchAttributeKey.for_keyword("PerdureState")
 OUTCOME = SearchAttributeKey.for_keyword("PerdureOutcome")
 PARENT = SearchAttributeKey.for_keyword("PerdureParent")
-LABELS_VARIABLE = "PERDURE_LABELS_PLAIN"
-_ANSWERS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 LABELS = SearchAttributeKey.for_keyword_list("PerdureLabels")
 SPENT = SearchAttributeKey.for_float("PerdureSpent")
 STEPS = SearchAttributeKey.for_int("PerdureSteps")
@@ -86,20 +84,6 @@ def at_start(
     if schedule:
         pairs.append(SearchAttributePair(SCHEDULE, keyword(schedule)))
     return TypedSearchAttributes(pairs)
-
-
-def labels_are_plain() -> bool:
-    """Return whether labels may be outside of payloads, where nothing encrypts them.
-
-    Raises:
-        ConfigurationError: The variable is neither a yes nor a no.
-    """
-    value = os.environ.get(LABELS_VARIABLE, "yes").strip().lower()
-    if value not in _ANSWERS:
-        raise errors.ConfigurationError(
-            f"{LABELS_VARIABLE} must be one of {', '.join(_ANSWERS)}, not {value!r}"
-        )
-    return _ANSWERS[value]
 
 
 def shown_labels(labels: Mapping[str, str]) -> Mapping[str, str]:

@@ -15,8 +15,8 @@ from perdure import Agent, AgentReport, OutputGuardrail, ToolContext, errors, to
 from perdure.activities.provider import ModelRequest
 from perdure.clients import AgentClient
 from perdure.temporal.connect import connect_local
-from perdure.temporal.encryption.keys import VARIABLE, new_entry
-from perdure.temporal.search_attributes import LABELS_VARIABLE
+from perdure.temporal.encryption.hiding import LABELS_VARIABLE, VARIABLE
+from perdure.temporal.encryption.keys import new_entry
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, local_runtime, says
 from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker

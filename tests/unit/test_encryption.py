@@ -20,13 +20,9 @@ from perdure import errors
 from perdure.temporal.data_converter import VARIABLE, chosen
 from perdure.temporal.encryption import codec as encryption
 from perdure.temporal.encryption.codec import Encryption
-from perdure.temporal.encryption.keys import (
-    FILE_VARIABLE,
-    from_environment,
-    new_entry,
-    parsed,
-)
-from perdure.temporal.encryption.keys import VARIABLE as KEYS
+from perdure.temporal.encryption.hiding import FILE_VARIABLE
+from perdure.temporal.encryption.hiding import VARIABLE as KEYS
+from perdure.temporal.encryption.keys import from_environment, new_entry, parsed
 from perdure.temporal.payloads import decoded, unpack
 from perdure.turn.wire import Resume
 

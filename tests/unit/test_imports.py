@@ -60,6 +60,12 @@ EXCEPTIONS = {
     "perdure.protocols.arguments": {"ast", "warnings"},  # arguments in the syntax of Python
     "perdure.schemas.tool_arguments": {"docstring_parser", "jsonschema", "warnings"},
     "perdure.values.messages": {"base64", "binascii"},  # whether the data of an image is valid
+    # workflows pack and read histories with what knows it; a connection encrypts, and no workflow
+    "perdure.temporal.encryption.codec": {
+        *("base64", "binascii", "os", "zlib"),
+        *("cryptography", "google.protobuf"),
+    },
+    "perdure.temporal.encryption.hiding": {"os"},  # what logs and search attributes leave out
     "perdure.temporal.trace_ids": {"sys"},  # whether a workflow is running in this thread
 }
 """What single modules may import in addition."""

@@ -12,6 +12,7 @@ from hypothesis import given
 from perdure import Agent, Registry, Rollout, StopRule, errors
 from perdure.agents.versions import Tally
 from perdure.temporal import search_attributes
+from perdure.temporal.encryption import hiding
 from perdure.temporal.start_request import fork_of
 from perdure.turn.wire import Origin, TurnRequest
 from perdure.worker import AgentWorker
@@ -241,7 +242,7 @@ def test_labels_beside_the_version_are_kept_out_if_they_are_not_plain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The version is no secret of a caller, and lists are still filtered by it."""
-    monkeypatch.setenv(search_attributes.LABELS_VARIABLE, "no")
+    monkeypatch.setenv(hiding.LABELS_VARIABLE, "no")
     [update] = search_attributes.of_version("v2", {"customer": "4711"})
 
     assert update.value == [search_attributes.version("v2")]

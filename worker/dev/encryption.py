@@ -9,6 +9,7 @@ from pathlib import Path
 
 from perdure import errors
 from perdure.temporal import data_converter
+from perdure.temporal.encryption import hiding
 from perdure.temporal.encryption import keys as encryption_keys
 
 KEYS = "encryption-keys"
@@ -24,7 +25,7 @@ def prepare(folder: Path) -> str | None:
     Raises:
         ConfigurationError: The keys of the environment or of the file cannot be read.
     """
-    if encryption_keys.is_on():
+    if hiding.encrypts():
         encryption_keys.from_environment()
         return None
     file = folder.absolute() / KEYS
@@ -33,7 +34,7 @@ def prepare(folder: Path) -> str | None:
         handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as new:
             new.write(f"{encryption_keys.new_entry('dev')}\n")
-    os.environ[encryption_keys.FILE_VARIABLE] = str(file)
+    os.environ[hiding.FILE_VARIABLE] = str(file)
     encryption_keys.from_environment()
     return str(file)
 

@@ -21,7 +21,7 @@ from perdure import limits
 from perdure.delivery.webhook import Delivered, Notification
 from perdure.errors import PerdureError
 from perdure.temporal import failures
-from perdure.temporal.encryption import keys as encryption_keys
+from perdure.temporal.encryption import hiding
 from perdure.temporal.names import MEMO_WEBHOOK, NOTIFY, WEBHOOK_FAILED
 from perdure.temporal.payloads import pack, unpack
 from perdure.text import described, one_line, word
@@ -109,7 +109,7 @@ def record(turn_id: str, state: str, **fields: str | int) -> None:
     if workflow.unsafe.is_replaying():
         return
     extra = {"task": turn_id, **fields}
-    if encryption_keys.is_on():
+    if hiding.encrypts():
         extra.pop("error", None)  # it may quote what is encrypted in the memo
     if "error" in extra:
         extra["error"] = one_line(str(extra["error"]), _ERROR_CHARACTERS)

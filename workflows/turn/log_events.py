@@ -21,7 +21,7 @@ from temporalio import workflow
 
 from perdure import errors
 from perdure.errors import ErrorInfo, PerdureError, Severity
-from perdure.temporal.encryption import keys as encryption_keys
+from perdure.temporal.encryption import hiding
 from perdure.temporal.search_attributes import shown_labels
 from perdure.temporal.trace_ids import TURN_ENDED, WAIT_BEGAN, WRITE
 from perdure.text import one_line, word
@@ -396,7 +396,7 @@ def _write(
     info = workflow.info()
     request = state.request
     labels = shown_labels(request.labels) if request else {}
-    tells = not encryption_keys.is_on()  # a message may quote what is encrypted elsewhere
+    tells = not hiding.encrypts()  # a message may quote what is encrypted elsewhere
     values: dict[str, Value] = {
         "event_id": f"{info.run_id}/{event}/{key}",
         "agent": request.agent if request else "",

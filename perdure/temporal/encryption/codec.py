@@ -2,7 +2,7 @@
 
 What is encrypted names its key and the workflow that it was written for, and both are
 authenticated. `Encryption.decode` never fails: what it cannot decrypt stays encrypted and gets a
-note of the reason, which `problem` reads. An error there would fail a workflow task again and
+note of the reason, which `marks.problem` reads. An error there would fail a workflow task again and
 again, while a payload that is still encrypted is an error of the turn.
 """
 
@@ -32,22 +32,27 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError, FailureError
 
 from perdure.errors import DecryptionError
+from perdure.temporal.encryption.marks import (
+    CHANGED,
+    ENCODING,
+    KEY,
+    NO_KEY,
+    OTHER_WORKFLOW,
+    PROBLEM,
+    VERSION,
+    WORKFLOW,
+    is_encrypted,
+    key_of,
+    problem,
+)
 from perdure.text import one_line
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-ENCODING = b"binary/encrypted"
 _NULL = b"binary/null"
 """The encoding of None. It stays readable: with it, Temporal removes a field of a memo."""
-_KEY = "encryption-key-id"
-_VERSION = "encryption-version"
-_WORKFLOW = "encryption-workflow"
-_PROBLEM = "encryption-problem"
 _FORMAT = b"1"
-_NO_KEY = b"no-key"
-_CHANGED = b"changed"
-_OTHER_WORKFLOW = b"other-workflow:"
 _NONCE_BYTES = 12
 _PLAIN, _COMPRESSED = b"\0", b"\1"
 _COMPRESSED_FROM_BYTES = 512
@@ -114,27 +119,27 @@ class Encryption(PayloadCodec, WithSerializationContext):
         if payload.metadata.get("encoding") == _NULL:
             return payload
         workflow = self._workflow_id.encode()
-        metadata = {"encoding": ENCODING, _KEY: self._first.encode(), _VERSION: _FORMAT}
+        metadata = {"encoding": ENCODING, KEY: self._first.encode(), VERSION: _FORMAT}
         if workflow:
-            metadata[_WORKFLOW] = workflow
+            metadata[WORKFLOW] = workflow
         data = self._sealed(payload.SerializeToString(), _data(self._first.encode(), workflow))
         return Payload(metadata=metadata, data=data)
 
     def _decrypted(self, payload: Payload) -> Payload:
         if not is_encrypted(payload):
             return payload
-        name, workflow = payload.metadata[_KEY], payload.metadata.get(_WORKFLOW, b"")
+        name, workflow = payload.metadata[KEY], payload.metadata.get(WORKFLOW, b"")
         if name.decode(errors="replace") not in self._ciphers:
-            return _noted(payload, _NO_KEY)
+            return _noted(payload, NO_KEY)
         opened = self._opened(name.decode(), payload.data, _data(name, workflow))
-        if opened is None or payload.metadata[_VERSION] != _FORMAT:
-            return _noted(payload, _CHANGED)
+        if opened is None or payload.metadata[VERSION] != _FORMAT:
+            return _noted(payload, CHANGED)
         if workflow and self._workflow_id and not _is_of(workflow.decode(), self._workflow_id):
-            return _noted(payload, _OTHER_WORKFLOW + self._workflow_id.encode())
+            return _noted(payload, OTHER_WORKFLOW + self._workflow_id.encode())
         try:
             return Payload.FromString(opened)
         except DecodeError:
-            return _noted(payload, _CHANGED)
+            return _noted(payload, CHANGED)
 
     def _sealed(self, plain: bytes, associated: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
@@ -172,36 +177,6 @@ class EncodedFailures(DefaultFailureConverterWithEncodedAttributes):
                 info = error.info().model_dump(mode="json")
                 return ApplicationError(error.message, info, type=error.code, non_retryable=True)
         return super().from_failure(failure, payload_converter)  # type: ignore[return-value]
-
-
-def is_encrypted(payload: Payload) -> bool:
-    """Return whether a payload is encrypted by this codec."""
-    return payload.metadata.get("encoding") == ENCODING and _VERSION in payload.metadata
-
-
-def key_of(payload: Payload) -> str:
-    """Return the name of the key of an encrypted payload."""
-    return one_line(payload.metadata[_KEY].decode(errors="replace"), _SHOWN)
-
-
-def problem(payload: Payload) -> str:
-    """Return why a payload that is encrypted was not decrypted."""
-    key, noted = key_of(payload), payload.metadata.get(_PROBLEM, b"")
-    if noted == _CHANGED:
-        return (
-            f"it does not fit the key {key!r}: it was changed or cut after it was encrypted, or"
-            " this process has another key of that name"
-        )
-    if noted.startswith(_OTHER_WORKFLOW):
-        was_for, stands_in = payload.metadata[_WORKFLOW], noted.removeprefix(_OTHER_WORKFLOW)
-        return (
-            f"it was encrypted for {_id(was_for)}, and was put into {_id(stands_in)}; send it as"
-            " what it is, from a process with the key"
-        )
-    return (
-        f"it is encrypted with the key {key!r}, which this process does not have (add it to"
-        " PERDURE_ENCRYPTION_KEYS)"
-    )
 
 
 def revealed(text: str, codec: PayloadCodec | None) -> str:
@@ -252,17 +227,13 @@ def _is_of(written_for: str, workflow_id: str) -> bool:
 def _noted(payload: Payload, note: bytes) -> Payload:
     noted = Payload()
     noted.CopyFrom(payload)
-    noted.metadata[_PROBLEM] = note
+    noted.metadata[PROBLEM] = note
     return noted
 
 
 def _payloads_of(failure: Failure) -> Sequence[Payload]:
     details = list(failure.application_failure_info.details.payloads)
     return [*details, failure.encoded_attributes]
-
-
-def _id(workflow: bytes) -> str:
-    return repr(one_line(workflow.decode(errors="replace"), _SHOWN))
 
 
 async def _each(work: Callable[[Payload], Payload], payloads: Sequence[Payload]) -> list[Payload]:

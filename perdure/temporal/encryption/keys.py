@@ -13,9 +13,8 @@ import secrets
 from pathlib import Path
 
 from perdure import errors
+from perdure.temporal.encryption.hiding import FILE_VARIABLE, VARIABLE
 
-VARIABLE = "PERDURE_ENCRYPTION_KEYS"
-FILE_VARIABLE = "PERDURE_ENCRYPTION_KEYS_FILE"
 KEY_BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME_RULE = "letters, digits, '.', '_' and '-', at most 64 characters"
@@ -38,11 +37,6 @@ def from_environment() -> dict[str, bytes]:
     if path is not None:
         return parsed(_text(path), f"{FILE_VARIABLE}={path}")
     return {} if value is None else parsed(value, VARIABLE)
-
-
-def is_on() -> bool:
-    """Return whether this process encrypts, so that its logs leave out what errors quote."""
-    return VARIABLE in os.environ or FILE_VARIABLE in os.environ
 
 
 def parsed(text: str, source: str) -> dict[str, bytes]:

@@ -26,7 +26,8 @@ from perdure import Agent, errors, tool
 from perdure.clients import AgentClient, Turn, gateway
 from perdure.temporal.connect import connect_local
 from perdure.temporal.data_converter import chosen
-from perdure.temporal.encryption.keys import VARIABLE, new_entry
+from perdure.temporal.encryption.hiding import VARIABLE
+from perdure.temporal.encryption.keys import new_entry
 from perdure.temporal.names import TURN
 from perdure.testing import Runtime, ScriptedModel, call, calls, says
 from perdure.worker import AgentWorker

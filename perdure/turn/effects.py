@@ -381,7 +381,7 @@ def _noted(
     own = EffectRecord.of(
         call.call, call.key.step, status=status, key=key, result=result, undo=call.undo
     )
-    if status == "done" and _is_there(state, effect.same_as):
+    if status == "done" and _is_of_earlier(state, own, effect.same_as):
         others = (record for record in state.effects if record.place != own.place)
         return replace(state, effects=tuple(others))
     doubt = state.open_step.at(call.key.call).doubt
@@ -403,9 +403,15 @@ def _same(
     ]
 
 
-def _is_there(state: TurnState, places: Collection[str]) -> bool:
-    """Return whether the effect of one of these calls is there."""
-    return any(record.status == "done" for record in known(state) if record.place in places)
+def _is_of_earlier(state: TurnState, own: EffectRecord, places: Collection[str]) -> bool:
+    """Return whether the effect is that of another of these calls.
+
+    Before rules 7, it was noted as that of each, and taken back as often.
+    """
+    if state.agent is None or state.agent.rules < 7:
+        return False
+    others = (record for record in known(state) if record.place in places)
+    return any(record.status == "done" and record.place != own.place for record in others)
 
 
 def _first(state: TurnState, places: Collection[str]) -> EffectRecord | None:

@@ -23,7 +23,7 @@ OF_FEATURES = (
     ),
     Planted(
         "an agent that is handed a turn has the tools of the client",
-        "workflows/turn/moves.py",
+        "perdure/turn/agent_call.py",
         "client_tools=request.client_tools if agent == request.agent else (),",
         "client_tools=request.client_tools,",
         (CLIENTS,),
@@ -189,7 +189,7 @@ OF_FEATURES = (
     Planted(
         "an effect that an earlier call has brought about is taken back twice",
         "perdure/turn/effects.py",
-        '    if status == "done" and _is_there(state, effect.same_as):',
+        '    if status == "done" and _is_of_earlier(state, own, effect.same_as):',
         "    if False:",
         ("effects are taken back once",),
         focus=("payments", "losses"),

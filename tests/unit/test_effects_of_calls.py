@@ -8,7 +8,7 @@ import pytest
 
 from perdure import limits, tool
 from perdure.activities import effect_keys
-from perdure.agents.definitions import AgentDefinition, ToolDefinition
+from perdure.agents.definitions import RULES, AgentDefinition, ToolDefinition
 from perdure.agents.delegates import Ancestor, Lineage
 from perdure.agents.effects import PinnedEffect
 from perdure.base import replace
@@ -59,7 +59,7 @@ def payer(*, is_idempotent: bool = False, parallel: bool = False, **effect: Any)
         model="any:model",
         tools=(tool,),
         parallel_tools=parallel,
-        rules=5,
+        rules=RULES,
     )
 
 
@@ -238,6 +238,27 @@ def test_effect_of_an_earlier_call_is_not_taken_back_twice(first: str, is_read_b
     assert result_of(state).outcome in (ToolOutcome.DONE, ToolOutcome.VERIFIED)
     assert [record.call_id for record in effects.gathered(state)] == ["c1"]
     assert [record.call_id for record in undo.undoable(state, "turn")] == ["c1"]
+
+
+@pytest.mark.accepts("S23")
+def test_effect_that_is_found_for_a_lost_call_is_its_own() -> None:
+    """The read-back names the record of the very call, whose outcome was unknown until then."""
+    found = Verification(verdict="found", content="paid", same_as=(":1:c1",))
+    lost_call = ToolLost(ToolKey(1, 1), Loss.WORKER_LOST)
+    state = after(payer(can_undo=True, verifies=True), lost_call, Verified(VerifyKey(1, 1), found))
+
+    assert [(one.call_id, one.status) for one in effects.gathered(state)] == [("c1", "done")]
+
+
+@pytest.mark.accepts("S23")
+def test_turn_of_an_earlier_release_takes_back_what_it_noted_then() -> None:
+    """Its history has both calls, and goes on as it began."""
+    agent = payer(can_undo=True, verifies=False).model_copy(update={"rules": 6})
+    again = ToolOutput(content="paid", same_as=(":1:c1",))
+    facts = [ToolReturned(ToolKey(1, 1), ToolOutput(content="paid")), asks(2, "c2")]
+    state = after(agent, *facts, ToolReturned(ToolKey(2, 1), again))
+
+    assert [record.call_id for record in undo.undoable(state, "turn")] == ["c2", "c1"]
 
 
 @pytest.mark.accepts("T48")

@@ -32,9 +32,6 @@ class OpenChoices(Choices):
             a limit. What the people do at some moment is no detour.
     """
 
-    all_features = False
-    pays_often = False
-
     def __init__(self, branch: Branch, kills: int, detours: int | None) -> None:
         super().__init__(0, ())
         self.kills = kills
@@ -44,6 +41,10 @@ class OpenChoices(Choices):
     def below(self, count: int, *, beside: str = "") -> int:
         """Return 0: what a seed draws does not happen."""
         return 0
+
+    def _draws(self, feature: str, one_in: int, sequence: str) -> bool:
+        """Return False: a simulation has no feature that not all of them have."""
+        return False
 
     def event(self, count: int, *, is_last_free: bool) -> int:
         """Return which of the pending events happens next; 0 is the oldest.

@@ -255,7 +255,7 @@ def test_turn_of_an_earlier_release_takes_back_what_it_noted_then() -> None:
     """Its history has both calls, and goes on as it began."""
     agent = payer(can_undo=True, verifies=False).model_copy(update={"rules": 6})
     again = ToolOutput(content="paid", same_as=(":1:c1",))
-    facts = [ToolReturned(ToolKey(1, 1), ToolOutput(content="paid")), asks(2, "c2")]
+    facts: list[Fact] = [ToolReturned(ToolKey(1, 1), ToolOutput(content="paid")), asks(2, "c2")]
     state = after(agent, *facts, ToolReturned(ToolKey(2, 1), again))
 
     assert [record.call_id for record in undo.undoable(state, "turn")] == ["c2", "c1"]

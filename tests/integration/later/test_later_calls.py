@@ -358,7 +358,7 @@ async def test_time_of_the_turn_is_up_while_a_job_runs(runtime: Runtime) -> None
     model = ScriptedModel(calls(DEPLOY), says("as far as I know"))
     agent = deployer(service, [start], on_exhausted="finish")
     async with runtime(agent, model=model) as client:
-        turn = await client.start("deployer", "go", budget=Budget(time=timedelta(seconds=3)))
+        turn = await client.start("deployer", "go", budget=Budget(time=timedelta(seconds=8)))
         report = await turn.result()
 
     assert report.output == "as far as I know"

@@ -182,12 +182,11 @@ async def test_worker_that_lacks_the_key_of_a_running_turn_does_not_start(
             while not failed_tasks(await history_of(caller, turn.id)):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
     async with app.running(ours):
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(errors.ServerUnreachableError):
-                    await turn.approve(one)
-                    break
-                await asyncio.sleep(0.1)  # the server takes none while a task has failed
+        run = ours.get_workflow_handle(turn.id)
+        async with asyncio.timeout(60):  # while a task has failed, the server takes no decision
+            while (await run.describe()).raw_description.HasField("pending_workflow_task"):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await asyncio.wait_for(turn.approve(one), 60)
         report = await asyncio.wait_for(turn.result(), 60)
 
     assert refused.context == {"key": "k1"}

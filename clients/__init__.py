@@ -6,6 +6,7 @@ It needs neither the code of an agent nor Temporal's own classes.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perdure.clients.auditing.entries import AuditEntry
     from perdure.clients.batches.handle import Batch
     from perdure.clients.batches.items import BatchOf
     from perdure.clients.batches.listing import BatchEntry
@@ -50,6 +51,7 @@ else:
         __name__,
         {
             "perdure.clients.client": ["AgentClient"],
+            "perdure.clients.auditing.entries": ["AuditEntry"],
             "perdure.clients.handles": ["Entry", "Handle", "Status"],
             "perdure.clients.batches.handle": ["Batch"],
             "perdure.clients.batches.items": ["BatchOf"],
@@ -95,6 +97,7 @@ else:
 
 __all__ = [
     "AgentClient",
+    "AuditEntry",
     "Batch",
     "BatchEntry",
     "BatchOf",

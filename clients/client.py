@@ -119,6 +119,7 @@ class AgentClient(Finder, EventSender):
         priority: int | None = None,
         fairness: str | None = None,
         weight: float | None = None,
+        by: str | None = None,
         **given: Unpack[TurnOptions],
     ) -> Turn[R]:
         """Start a turn and return at once; a worker runs it.
@@ -175,6 +176,8 @@ class AgentClient(Finder, EventSender):
             fairness: A key of at most 64 bytes, such as a tenant. Where work of one priority waits
                 for workers, the keys take turns, if the server has fairness switched on.
             weight: The share of the key beside others, from 0.001 to 1000; the default is 1.
+            by: The person or program that starts it, such as an e-mail address: one line, at most
+                200 characters. It is recorded, not checked.
 
         Raises:
             TurnConflictError: A turn of this id has another agent, task, context or history.
@@ -188,7 +191,7 @@ class AgentClient(Finder, EventSender):
         output_type = start_request.type_of(agent, output, given.get("output_schema"))
         request = start_request.turn_request(agent, task, output=output, live=live, **given)
         order = priority_of(priority, fairness, weight)
-        started = await self._starter.start(request, id, if_exists=if_exists, priority=order)
+        started = await self._starter.start(request, id, if_exists=if_exists, priority=order, by=by)
         turn = self._turn(started.turn_id, started.runs)
         return turn if output_type is None else turn.typed(output_type)
 
@@ -333,6 +336,7 @@ class AgentClient(Finder, EventSender):
         output: type[R] | None = None,
         priority: int | None = None,
         fairness: str | None = None,
+        by: str | None = None,
         **given: Unpack[TurnOptions],
     ) -> Schedule:
         """Create a schedule, which starts a turn at each time of a cron expression.
@@ -375,6 +379,7 @@ class AgentClient(Finder, EventSender):
             context: As for `start`. The blocks `schedule` and `last_output` are Perdure's.
             budget: As for `start`: the limits of each turn. With a session, of all its turns; with
                 a batch, of each batch.
+            by: The person or program that creates it, as for `start`.
 
         The options that are not described here are as for `start`.
 
@@ -410,7 +415,7 @@ class AgentClient(Finder, EventSender):
             "fairness": fairness,
             **given,
         }
-        return await self._schedules.create(id, definition)
+        return await self._schedules.create(id, definition, by=by)
 
     @keywords.shows(TurnOptions)
     async def start_batch(
@@ -425,6 +430,7 @@ class AgentClient(Finder, EventSender):
         on_error: OnError = "go on",
         priority: int | None = None,
         fairness: str | None = None,
+        by: str | None = None,
         **given: Unpack[TurnOptions],
     ) -> Batch[R]:
         """Start a batch: a turn of one agent for each task, with one budget for all of them.
@@ -450,6 +456,7 @@ class AgentClient(Finder, EventSender):
             fairness: As for `start`.
             budget: The limits of what all turns together may spend. Its time is that of the whole
                 batch.
+            by: The person or program that starts it, as for `start`.
 
         The options that are not described here are as for `start`, for each turn.
 
@@ -471,6 +478,7 @@ class AgentClient(Finder, EventSender):
             turn_budget=turn_budget,
             priority=priority,
             fairness=fairness,
+            by=by,
             output=output,
             **given,
         )

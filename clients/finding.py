@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import JsonValue
@@ -11,11 +11,15 @@ from temporalio.client import Client
 
 from perdure import validation
 from perdure.agents.agent import Agent
+from perdure.clients.auditing.entries import AuditEntry
+from perdure.clients.auditing.filters import AuditFilter
+from perdure.clients.auditing.reading import Auditor
 from perdure.clients.batches import listing as batch_listing
 from perdure.clients.batches.handle import Batch
 from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.reading.feed import Feeds
 from perdure.clients.reading.lists import Listing
+from perdure.clients.schedules.definition import MOMENT
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.starting import Schedules
 from perdure.clients.schedules.status import ScheduleEntry
@@ -338,6 +342,35 @@ class Finder:
         """
         entries = self.turns(agent, labels=labels, task_queue=task_queue, id_prefix=id_prefix)
         return tuple(await decisions.of_all(self._client, entries))
+
+    @validation.arguments("the audit")
+    def audit(
+        self,
+        since: MOMENT,
+        *,
+        until: MOMENT | None = None,
+        subject: validation.Unicode | None = None,
+        id_prefix: validation.Unicode | None = None,
+    ) -> AsyncGenerator[AuditEntry, None]:
+        """Return what people and programs have done, in the order of its times.
+
+        The histories of all runs that are not over, or have ended since, are read before the first
+        entry comes. An entry that cannot be decoded says so in its `problem`. Temporal's list may
+        lag a second behind.
+
+        Args:
+            since: The earliest time, with a time zone.
+            until: The time before which it was done; without it, all since then.
+            subject: Only what was done to turns, sessions and schedules of this data subject.
+            id_prefix: Only what was done to ids that begin with this.
+
+        Raises:
+            ConfigurationError: The filter needs search attributes that the namespace lacks.
+            InvalidRequestError: A value is not valid.
+            ServerUnreachableError: Temporal does not answer.
+        """
+        filters = AuditFilter(since=since, until=until, subject=subject, id_prefix=id_prefix)
+        return Auditor(self._client, self._marks.index, self._schedules, filters).entries()
 
     def _batch(self, batch_id: str, output: Any) -> Batch[Any]:
         return Batch(self._client, batch_id, self._report, output)

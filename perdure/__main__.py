@@ -22,6 +22,7 @@ from click.shell_completion import shell_complete
 
 from perdure.clients.cli import exits
 from perdure.clients.cli.ask import ask, demo
+from perdure.clients.cli.audit import audit
 from perdure.clients.cli.batches import batch
 from perdure.clients.cli.calls import finish
 from perdure.clients.cli.completion import VARIABLE, completion
@@ -46,7 +47,7 @@ Run `perdure COMMAND --help` for more, with examples.
 COMMANDS = (
     *turns.commands.values(),
     *(versions, finish, emit, chat, session, schedule, batch),
-    *(dev, worker, deploy, serve, codec, hooks, setup, doctor),
+    *(dev, worker, deploy, serve, codec, hooks, setup, audit, doctor),
     *(ask, demo, mcp, completion),
 )
 

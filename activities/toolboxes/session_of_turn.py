@@ -9,7 +9,7 @@ from temporalio.common import RawValue
 
 from perdure import errors
 from perdure.session.wire import Reminder, UpdateResult
-from perdure.temporal import failures
+from perdure.temporal import acts, failures
 from perdure.temporal.histories.session_history import read_session
 from perdure.temporal.names import SESSION
 from perdure.temporal.payloads import pack, unpack
@@ -48,9 +48,11 @@ async def ask(turn_id: str, update: str, argument: BaseModel, update_id: str) ->
     """
     session_id, _ = await session_of(turn_id)
     handle = activity.client().get_workflow_handle(session_id)
+    with acts.through("turn"):
+        payload = acts.marked(pack(argument))
     try:
         answer: RawValue = await handle.execute_update(
-            update, pack(argument), id=f"{update}-{update_id}", result_type=RawValue
+            update, payload, id=f"{update}-{update_id}", result_type=RawValue
         )
     except WorkflowUpdateFailedError as error:
         raise errors.from_info(failures.error_in(error.cause)) from None

@@ -41,6 +41,7 @@ class BatchStarter:
         budget: ABudget | None = None,
         priority: Priorities = None,
         fairness: Fairness = None,
+        by: validation.By | None = None,
         **turn_options: Any,
     ) -> None:
         """Read and check all tasks, store them, and start the batch, unless it exists.
@@ -59,7 +60,7 @@ class BatchStarter:
             if await self._exists(batch, digest):
                 return
             indexed = await self._marks.of(common) is not None
-            work = Work(batch, 1, digest, common, indexed, priority, fairness)
+            work = Work(batch, 1, digest, common, indexed, priority, fairness, by=by)
             request = BatchRequest(
                 agent=common.agent,
                 digest=digest,

@@ -17,7 +17,7 @@ from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReus
 from perdure import errors, limits
 from perdure.batch import plan as batch_plan
 from perdure.batch.wire import BatchRequest, PartRequest, part_id
-from perdure.temporal import access
+from perdure.temporal import access, acts
 from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import BATCH, BATCH_PART, MEMO_BATCH
 from perdure.temporal.payloads import pack
@@ -42,6 +42,7 @@ class Work:
         priority: As for `AgentClient.start`.
         fairness: As for `AgentClient.start`; each turn has the key of its part.
         schedule: The id of the schedule that runs the batch; empty without a schedule.
+        by: Who starts the round; of a further round, the batch itself says so.
     """
 
     batch: str
@@ -52,6 +53,7 @@ class Work:
     priority: int | None
     fairness: str | None = None
     schedule: str = ""
+    by: str | None = None
 
     @property
     def order(self) -> Priority:
@@ -171,6 +173,7 @@ class Uploader:
             task_timeout=limits.TASK_TIMEOUT,
             static_summary=f"{markdown(word(request.agent))}: {counted(request.items, 'task')}",
             memo={MEMO_BATCH: note.model_dump(mode="json")},
+            started_by=acts.memo(work.by),
             priority=work.order,
         )
         return started is not None

@@ -76,6 +76,7 @@ def batch() -> None:
 )
 @options.limit("--turn-usd", metavar="AMOUNT", help="Money for each turn, such as 0.05.")
 @options.turn("A label of every turn; may be repeated.")
+@options.BY
 @options.json_lines(_LINES)
 @options.CONNECTION
 async def run(
@@ -84,6 +85,7 @@ async def run(
     out: Path | None,
     id: str | None,
     turn_usd: str | None,
+    by: str | None,
     as_json: bool,
     address: str | None,
     task_queue: str,
@@ -97,7 +99,7 @@ async def run(
     from perdure.clients.cli.drawing.amounts import budget_of, with_budget
     from perdure.clients.cli.running import batch_results
 
-    start = {**with_budget(values), "turn_budget": budget_of({"usd": turn_usd})}
+    start = {**with_budget(values), "turn_budget": budget_of({"usd": turn_usd}), "by": sender(by)}
     client = await connected(address, task_queue)
     started = await client.start_batch(id or batch_results.id_of(file, agent), agent, file, **start)
     return await batch_results.follow(started, out, as_json=as_json)

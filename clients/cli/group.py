@@ -28,6 +28,7 @@ GROUPS = {
     "Sessions": ("chat", "session"),
     "Standing jobs": ("schedule", "batch"),
     "Workers and servers": ("dev", "worker", "deploy", "serve", "hooks", "setup", "doctor"),
+    "Who did what": ("audit",),
     "Try it": ("ask", "demo"),
     "More": ("mcp", "completion"),
 }

@@ -49,12 +49,14 @@ def schedule() -> None:
 @click.argument("task", default="", help="The task of each turn; none with --batch.")
 @schedule_options.definition(is_new=True)
 @options.turn("A label of its turns; may be repeated.")
+@options.BY
 @options.json_lines("Print the schedule as a line of JSON.")
 @options.CONNECTION
 async def create(
     schedule: str,
     agent: str,
     task: str,
+    by: str | None,
     as_json: bool,
     address: str | None,
     task_queue: str,
@@ -68,7 +70,9 @@ async def create(
     from perdure.clients.cli.running.schedule_arguments import arguments
 
     client = await connected(address, task_queue)
-    created = await client.create_schedule(schedule, agent, task, **arguments(values))
+    created = await client.create_schedule(
+        schedule, agent, task, by=sender(by), **arguments(values)
+    )
     return await schedules.show(created, as_json=as_json)
 
 
@@ -255,12 +259,13 @@ async def change(schedule: Schedule, display: Display, by: str | None, **values:
 @schedule.action(
     "perdure schedule delete digest", json="Print that it is deleted, as a line of JSON."
 )
-async def delete(schedule: Schedule) -> tuple[dict[str, Any], str]:
+@options.BY
+async def delete(schedule: Schedule, by: str | None) -> tuple[dict[str, Any], str]:
     """Delete a schedule.
 
     Its turns stay, and a turn that runs continues.
     """
     from perdure.text import word
 
-    await schedule.delete()
+    await schedule.delete(by=sender(by))
     return {"deleted": True}, f"schedule {word(schedule.id)} is deleted"

@@ -252,14 +252,15 @@ async def add_budget(
     json="Print whether it was there, as a line of JSON.",
 )
 @click.argument("message", help="The message's id, as `show` prints it.")
-async def unqueue(session: Session, message: str) -> tuple[dict[str, Any], str]:
+@options.BY
+async def unqueue(session: Session, message: str, by: str | None) -> tuple[dict[str, Any], str]:
     """Take a message out of the queue of a session.
 
     A turn that has the message already keeps it.
     """
     from perdure.text import word
 
-    was_queued = await session.unqueue(message)
+    was_queued = await session.unqueue(message, by=sender(by))
     text = "is taken out of the queue" if was_queued else "does not wait"
     return {"message": message, "unqueued": was_queued}, f"message {word(message)} {text}"
 

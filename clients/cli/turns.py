@@ -61,11 +61,13 @@ def turns() -> None:
 @options.EVENTS
 @options.turn("A label of the turn; may be repeated.")
 @options.START
+@options.BY
 @options.CONNECTION
 async def run(
     agent: str,
     task: str,
     stream: bool,
+    by: str | None,
     as_json: bool,
     address: str | None,
     task_queue: str,
@@ -81,7 +83,7 @@ async def run(
 
     start = with_budget(values)
     client = await connected(address, task_queue)
-    turn = await client.start(agent, task, live=stream, **start)
+    turn = await client.start(agent, task, live=stream, by=sender(by), **start)
     display = Display(as_json=as_json, stream=stream, address=address)
     return await follow(client, turn, display, is_new=True)
 

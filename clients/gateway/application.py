@@ -27,6 +27,7 @@ from perdure.clients.gateway.responses import routes as openai
 from perdure.clients.gateway.rest import (
     about,
     approvals,
+    audit,
     batches,
     calls,
     effects,
@@ -55,6 +56,7 @@ OPERATIONS = operations_of(
     batches,
     keyed_events,
     hooks,
+    audit,
     about,
 )
 """Every operation but those of the protocols of others, in the order in which paths are matched."""

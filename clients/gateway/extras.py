@@ -55,7 +55,7 @@ def _agui() -> tuple[Operation, ...]:
 
 def _runs(gateway: Gateway) -> ASGIApp:
     [operation] = _agui()
-    return operation.route(gateway).app
+    return operation.route(gateway, "agui").app
 
 
 def _endpoint(gateway: Gateway) -> ASGIApp:

@@ -41,6 +41,7 @@ from perdure.clients.gateway.auth import Auth, Caller, Permission, caller_of
 from perdure.clients.gateway.problems import response_to
 from perdure.clients.gateway.quotas import ScheduleIds
 from perdure.clients.gateway.streams import EventStream, OpenRequests
+from perdure.temporal.acts import Via, through
 
 if TYPE_CHECKING:
     from perdure.clients.gateway.hooks.serving import ServedHook
@@ -49,6 +50,9 @@ Method = Literal["GET", "POST", "PATCH", "DELETE"]
 EVENTS: Final = "text/event-stream"
 """Stands for a model where an operation answers with a stream."""
 Answers = Mapping[int, type[BaseModel] | Literal["text/event-stream"] | None]
+
+_OF_PAGE = "Perdure-Page"
+"""The header by which the gateway's page says that a request is its own."""
 
 V = TypeVar("V")
 Accepted = Annotated[V, HTTPStatus.ACCEPTED]
@@ -157,12 +161,14 @@ class Operation:
         """What it does: a line, and details after an empty one."""
         return inspect.getdoc(self.handler) or ""
 
-    def route(self, gateway: Gateway) -> Route:
-        """Return the route of an application."""
+    def route(self, gateway: Gateway, via: Via = "rest") -> Route:
+        """Return the route of an application; `via` is the protocol that it is a part of."""
 
         async def endpoint(request: Request) -> Response:
+            is_of_page = via == "rest" and _OF_PAGE in request.headers
             try:
-                return await self._answer(request, gateway)
+                with through("page" if is_of_page else via):
+                    return await self._answer(request, gateway)
             except Exception as error:  # noqa: BLE001 - every error is answered
                 return self.refuse(error)
 

@@ -94,7 +94,7 @@ class Definition:
     `request` is the input of its turns, without the schedule. With a session, it is the input of
     the workflows that send its messages; with a batch, it is the input of the batch, and has no
     task. `updates` are the ids of the last updates. `account` is what is stored about `total`.
-    `log` has the last requests that had a name.
+    `log` has the last requests.
     """
 
     id: str

@@ -35,7 +35,7 @@ from perdure.clients.schedules.readable import ReadableSchedule
 from perdure.clients.schedules.status import note_of
 from perdure.clients.schedules.stored import definition_of, request_of, schedule_of
 from perdure.clients.turns import cancelling
-from perdure.temporal import schedule_updates
+from perdure.temporal import acts, schedule_updates
 from perdure.temporal.access import SCHEDULE
 from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import SCHEDULED_MESSAGE
@@ -170,17 +170,15 @@ class Schedule(ReadableSchedule):
     async def _log(
         self, verb: ScheduleVerb, by: str | None, reason: str = "", *, id: str = ""
     ) -> None:
-        """Record who has asked for something that was done, if there is a name.
+        """Record who has asked for something that was done.
 
         What was asked for is done already, so a failure to record it is no error, and the wait is
         short.
         """
-        if by is None:
-            return
         try:
             async with asyncio.timeout(_LOG_S):
                 await self._change(
-                    lambda definition: _with_name(definition, verb, by, reason, id),
+                    lambda definition: _logged(definition, verb, by, reason, id),
                     may_differ=True,
                 )
         except (errors.PerdureError, RPCError, TimeoutError) as error:
@@ -209,7 +207,7 @@ class Schedule(ReadableSchedule):
                     context=SCHEDULE.context(self.id),
                 )
             changed = definition.changed({"total": definition.total.plus(more)})
-            return _with_name(changed, "budget_added", by)
+            return _logged(changed, "budget_added", by)
 
         await self._change(added, by=by)
 
@@ -292,7 +290,7 @@ class Schedule(ReadableSchedule):
         """
         changes = await batches.with_tasks(changes)
         await self._change(
-            lambda definition: _with_name(definition.changed(changes), "changed", by),
+            lambda definition: _logged(definition.changed(changes), "changed", by),
             has_other_session=bool(changes.keys() & {"session", "agent"}),
         )
 
@@ -346,13 +344,17 @@ class Schedule(ReadableSchedule):
             context={"schedule_id": self.id, **context},
         )
 
-    async def delete(self) -> None:
+    @validation.arguments("the deletion")
+    async def delete(self, *, by: validation.By | None = None) -> None:
         """Delete the schedule. Its turns stay, and a turn that runs continues.
 
-        It takes no name: nothing of the schedule is left that could have it.
+        Args:
+            by: The person or program that deletes it. Nothing of the schedule is left in Temporal
+                that could have the name, so only the log of this process has it.
         """
         await self._described()
         await SCHEDULE.asked(self.id, self._handle.delete())
+        logger.info("schedule %r was deleted by %s over %s", self.id, by, acts.current())
 
     async def _update(
         self, description: ScheduleDescription, new: Definition, by: str | None
@@ -467,13 +469,12 @@ class Schedule(ReadableSchedule):
         return slots
 
 
-def _with_name(
+def _logged(
     definition: Definition, verb: ScheduleVerb, by: str | None, reason: str = "", id: str = ""
 ) -> Definition:
-    """Return the definition with a request in its log, if the request has a name."""
-    if by is None:
-        return definition
-    entry = ScheduleLogEntry(at=datetime.now(UTC), verb=verb, by=by, reason=reason, id=id)
+    """Return the definition with a request in its log."""
+    at, via = datetime.now(UTC), acts.current()
+    entry = ScheduleLogEntry(at=at, verb=verb, by=by or "", reason=reason, id=id, via=via)
     return definition.with_entry(entry)
 
 

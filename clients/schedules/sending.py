@@ -13,7 +13,7 @@ from perdure.clients.sessions.handle import Session
 from perdure.clients.turns.handle import Turn
 from perdure.session.scheduled import MessageCall, MessageDelivery
 from perdure.session.wire import Say
-from perdure.temporal import failures
+from perdure.temporal import acts, failures
 from perdure.temporal.priorities import priority_of
 from perdure.temporal.search_marks import Marks
 from perdure.values.reports import Outcome
@@ -60,7 +60,8 @@ async def send_message(call: MessageCall) -> MessageDelivery:
     try:
         if call.last:
             await _check_last(session, call.last)
-        sent = await session.deliver(message, call.id)
+        with acts.through("schedule"):
+            sent = await session.deliver(message, call.id)
     except errors.SessionBusyError as error:
         turn_id = error.context.get("turn_id")
         if call.if_busy != "reject" or not isinstance(turn_id, str):

@@ -8,14 +8,14 @@ from temporalio.api.workflowservice.v1 import ListSchedulesRequest
 from temporalio.client import Client, ScheduleAlreadyRunningError
 from temporalio.common import TypedSearchAttributes
 
-from perdure import errors
+from perdure import errors, validation
 from perdure.clients.reading.lists import Found, Listing
 from perdure.clients.schedules import batches, messages, server
 from perdure.clients.schedules.definition import Definition, ScheduleChanges, checked_id, parsed
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, listed_entry
 from perdure.clients.schedules.stored import STARTED, definition_of, schedule_of
-from perdure.temporal import start_request
+from perdure.temporal import acts, start_request
 from perdure.temporal.access import SCHEDULE
 from perdure.temporal.search_marks import Marks
 
@@ -28,14 +28,18 @@ class Schedules:
         self._task_queue = task_queue
         self._marks = marks
 
-    async def create(self, schedule_id: str, arguments: ScheduleChanges) -> Schedule:
+    async def create(
+        self, schedule_id: str, arguments: ScheduleChanges, *, by: str | None = None
+    ) -> Schedule:
         """Create a schedule, or find the existing schedule with this id and the same definition.
 
-        `arguments` has an agent, a task, a cron expression and a time zone at least.
+        `arguments` has an agent, a task, a cron expression and a time zone at least. `by` is who
+        creates it.
 
         Raises:
             PerdureError: As `AgentClient.create_schedule` raises it.
         """
+        validation.check_by("the schedule", by)
         arguments = await batches.with_tasks(arguments)
         definition = Definition(
             id=checked_id(schedule_id),
@@ -47,7 +51,7 @@ class Schedules:
         if definition.request.session is not None and not await self._exists(schedule_id):
             await messages.check_session(self._client, definition.request)
         try:
-            await self._create(definition)
+            await self._create(definition, by)
         except ScheduleAlreadyRunningError:
             await self._check_same(definition)
         return Schedule(self._client, self._marks, schedule_id)
@@ -59,12 +63,12 @@ class Schedules:
             return False
         return True
 
-    async def _create(self, definition: Definition) -> None:
+    async def _create(self, definition: Definition, by: str | None) -> None:
         """Create a schedule, whose turns have no search attributes if the server refuses them."""
 
         async def create(attributes: TypedSearchAttributes | None) -> None:
             made = schedule_of(self._client, definition, attributes)
-            await self._client.create_schedule(definition.id, made)
+            await self._client.create_schedule(definition.id, made, memo=acts.memo_of_schedule(by))
 
         with SCHEDULE.asking(definition.id):
             await self._marks.applied(definition.request, create)

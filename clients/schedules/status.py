@@ -325,7 +325,7 @@ async def status(
 
 def names_of(definition: Definition) -> Mapping[str, str]:
     """Return who has started turns by hand, by the ids of what was started."""
-    return {entry.id: entry.by for entry in definition.log if entry.id}
+    return {entry.id: entry.by for entry in definition.log if entry.id and entry.by}
 
 
 def zone_of(definition: Definition) -> tzinfo:

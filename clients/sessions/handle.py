@@ -195,7 +195,7 @@ class Session(ReadableSession[T]):
         """
         message = packed_message(self._client, said)
         receipt = await self._say(message, message_id, may_wait=said.if_busy == "reject")
-        receipt = await self._after_turns(message_id, receipt)
+        receipt = await self._after_turns(message_id, receipt, said.by)
         return Sent(self, message_id, receipt, self._type_of_answer(said.agent))
 
     def _type_of_answer(self, agent: str | None) -> Any:
@@ -206,7 +206,7 @@ class Session(ReadableSession[T]):
         )
         return self._output if is_held else None
 
-    async def _after_turns(self, message_id: str, receipt: Receipt) -> Receipt:
+    async def _after_turns(self, message_id: str, receipt: Receipt, by: str | None) -> Receipt:
         """Return the receipt of a message; `started` if it came after the turn that it waits for.
 
         The session may have taken it in before it was told of the end. It then parks the message if
@@ -220,7 +220,7 @@ class Session(ReadableSession[T]):
             return receipt
         if closed.is_cancelled:
             with contextlib.suppress(errors.SessionClosedError):
-                await self.resume()
+                await self.resume(by=by)
         return receipt.model_copy(update={"disposition": Disposition.STARTED})
 
     async def _say(self, message: RawValue, message_id: str, *, may_wait: bool) -> Receipt:
@@ -323,12 +323,13 @@ class Session(ReadableSession[T]):
         info = await self._info()
         return await cancelling.cancel(self._client, access.SESSION, info, reason, by)
 
-    async def unqueue(self, id: str) -> bool:
-        """Take a message out of the queue.
+    @validation.arguments("who asks")
+    async def unqueue(self, id: str, *, by: validation.By | None = None) -> bool:
+        """Take a message out of the queue. `by`, who asks, is one line of at most 200 characters.
 
         Returns: Whether it was there: False for a message that a turn has been given.
         """
-        return await self._done(UNQUEUE, Unqueue(id=id))
+        return await self._done(UNQUEUE, Unqueue(id=id, by=by))
 
     @validation.arguments("who asks")
     async def forget_reminder(self, id: str, *, by: validation.By | None = None) -> bool:

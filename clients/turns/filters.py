@@ -59,6 +59,7 @@ class Filter:
     labels: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
     version: str | None = None
+    subject: str | None = None
     task_queue: str | None = None
     schedule: str | None = None
     id_prefix: str | None = None
@@ -141,9 +142,11 @@ class Filter:
                 " attributes; filter by agent, state, or the beginning of the id"
             )
         labels = {search_attributes.label(name, value) for name, value in self.labels.items()}
-        return (
-            labels if self.version is None else {*labels, search_attributes.version(self.version)}
-        )
+        if self.version is not None:
+            labels.add(search_attributes.version(self.version))
+        if self.subject is not None:
+            labels.add(search_attributes.data_subject(self.subject))
+        return labels
 
 
 def turn_state(name: str | None) -> states.OfTurn | None:

@@ -256,12 +256,14 @@ class Forks:
         turn_id: str | None,
         *,
         by: str | None = None,
+        act: str | None = None,
         **changes: Any,
     ) -> Turn[Any]:
         """Start a fork, or find the existing fork with this id.
 
-        `by` is who forked or resumed the turn. `changes` are as for `start_request.fork_of`.
-        Without an id, it gets the first free id among `<id>~1`, `<id>~2` and so on.
+        `by` is who forked or resumed the turn, and `act` which of the two. `changes` are as for
+        `start_request.fork_of`. Without an id, it gets the first free id among `<id>~1`, `<id>~2`
+        and so on.
 
         Raises:
             InvalidRequestError: No model could be asked, or an argument is not valid.
@@ -299,13 +301,15 @@ class Forks:
         request = start_request.fork_of(turn_request, origin, said=said, **changes)
         starter = self.starter(point.task_queue)
         if turn_id is not None:
-            return self.turn_of(await starter.start(request, turn_id, priority=point.order))
+            return self.turn_of(
+                await starter.start(request, turn_id, priority=point.order, act=act)
+            )
         for number in count(1):
             ending = f"~{number}"
             free = f"{point.turn_id[: limits.TURN_ID_CHARACTERS - len(ending)]}{ending}"
             with contextlib.suppress(errors.TurnExistsError):
                 started = await starter.start(
-                    request, free, if_exists="error", priority=point.order
+                    request, free, if_exists="error", priority=point.order, act=act
                 )
                 return self.turn_of(started)
         raise AssertionError  # there is always a free number

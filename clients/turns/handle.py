@@ -393,7 +393,7 @@ class Turn(DecidableTurn[T]):
                 f"turn {self.id!r} is over and goes on only as a new turn, which was not asked for",
                 context={"turn_id": self.id},
             )
-        turn = await self._forks.start(point, "", id, by=by, **new_limits)
+        turn = await self._forks.start(point, "", id, by=by, act="resume", **new_limits)
         return turn.typed(self._output)
 
     @validation.arguments("the undo")

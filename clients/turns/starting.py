@@ -6,9 +6,11 @@ It returns where a turn is and makes no `Turn`, so a `Turn` can use it as well a
 from __future__ import annotations
 
 import contextlib
+import functools
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from temporalio.client import Client
 from temporalio.common import (
@@ -20,7 +22,7 @@ from temporalio.common import (
 
 from perdure import errors, limits, validation
 from perdure.clients.reading.recorded import failed_unknown, runs_of
-from perdure.temporal import access, start_request, trace_ids
+from perdure.temporal import access, acts, start_request, trace_ids
 from perdure.temporal.histories.fetching import first_request
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
@@ -42,6 +44,7 @@ class StartOptions(TurnOptions, total=False):
     priority: int | None
     fairness: str | None
     weight: float | None
+    by: str | None
 
 
 class Started(NamedTuple):
@@ -72,6 +75,8 @@ class Starter:
         *,
         if_exists: IfExists = "attach",
         priority: Priority = Priority.default,
+        by: str | None = None,
+        act: str | None = None,
     ) -> Started:
         """Start a turn, or find the existing turn.
 
@@ -80,6 +85,8 @@ class Starter:
             turn_id: The turn's id. Without it, `<agent>/<12 random characters>`.
             if_exists: As for `AgentClient.start`.
             priority: Temporal's priority.
+            by: Who starts it.
+            act: What the start is for who starts it, if that is no start, such as `resume`.
 
         Raises:
             TurnConflictError: A turn of this id has another input.
@@ -89,6 +96,7 @@ class Starter:
                 passed, or an option is not valid.
             ServerUnreachableError: Temporal does not answer.
         """
+        validation.check_by("the turn", by)
         start_request.refuse_silence(request)
         turn_id = access.TURN.new_id(
             f"{request.agent}/{secrets.token_hex(6)}" if turn_id is None else turn_id
@@ -97,30 +105,37 @@ class Starter:
             request.check_moments(datetime.now(UTC))
         except errors.InvalidRequestError as error:
             return await self._begun_before(turn_id, request, if_exists, error)
-        run_id = await self._start(turn_id, request, priority, if_exists)
+        started_by = acts.memo(by, act=act)
+        run_id = await self._start(turn_id, request, priority, if_exists, started_by)
         if run_id is None:
             return await self._existing(turn_id, request, if_exists)
         return Started(turn_id, (run_id,))
 
     async def _start(
-        self, turn_id: str, request: TurnRequest, priority: Priority, if_exists: IfExists
+        self,
+        turn_id: str,
+        request: TurnRequest,
+        priority: Priority,
+        if_exists: IfExists,
+        started_by: Mapping[str, Any],
     ) -> str | None:
         """Start a new turn, also in place of one that failed because no worker knew its agent.
 
         Returns:
             Temporal's id of its run; None if a turn with the id exists.
         """
-        if if_exists == "restart":
-            return await self._start_if(
-                WorkflowIDReusePolicy.ALLOW_DUPLICATE, turn_id, request, priority
-            )
-        run_id = await self._start_if(
-            WorkflowIDReusePolicy.REJECT_DUPLICATE, turn_id, request, priority
+        start_if = functools.partial(
+            self._start_if,
+            turn_id=turn_id,
+            request=request,
+            priority=priority,
+            started_by=started_by,
         )
+        if if_exists == "restart":
+            return await start_if(WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+        run_id = await start_if(WorkflowIDReusePolicy.REJECT_DUPLICATE)
         if run_id is None and if_exists != "error" and await failed_unknown(self._client, turn_id):
-            return await self._start_if(
-                WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY, turn_id, request, priority
-            )
+            return await start_if(WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY)
         return run_id
 
     async def start_or_find(
@@ -149,6 +164,7 @@ class Starter:
         request: TurnRequest,
         priority: Priority,
         *,
+        started_by: Mapping[str, Any] | None = None,
         replaces: bool = True,
     ) -> str | None:
         """Start a turn if the policy allows it, and return Temporal's id of its run.
@@ -171,6 +187,7 @@ class Starter:
                 else WorkflowIDConflictPolicy.FAIL
             ),
             **start_request.introduced(request, trace_ids.memo_of_caller()),
+            started_by=started_by,
             priority=priority,
             request_eager_start=True,  # by a worker on this connection, if any
         )

@@ -27,7 +27,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
-from perdure.temporal import failures
+from perdure.temporal import acts, failures
 from perdure.temporal.access import Resource
 from perdure.temporal.histories.runs import last_run
 from perdure.temporal.names import MEMO
@@ -116,6 +116,7 @@ async def ask(
     """
     caller = asyncio.current_task()
     cancels = caller.cancelling() if caller else 0
+    payload = acts.marked(payload)
     update_id, run_id = update_id or str(uuid4()), runs[-1]
     once, is_refused = unretried(client), True
     try:
@@ -185,7 +186,7 @@ async def ask_and_start(
         async with asyncio.timeout(WAIT.total_seconds()):
             answer: RawValue = await client.execute_update_with_start_workflow(
                 update,
-                payload,
+                acts.marked(payload),
                 start_workflow_operation=operation,
                 id=update_id,
                 result_type=RawValue,

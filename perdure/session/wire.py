@@ -130,9 +130,10 @@ class Queued(Wire):
 
 
 class Unqueue(Wire):
-    """Takes a message out of the queue."""
+    """Takes a message out of the queue. `by` is who asks."""
 
     id: str
+    by: str | None = None
 
 
 class Reminder(Wire):

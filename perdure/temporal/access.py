@@ -11,7 +11,7 @@ import base64
 import binascii
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure import errors, limits, validation
 from perdure.errors import PerdureError
 from perdure.session.wire import SessionRequest
+from perdure.temporal import acts
 from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
 from perdure.turn.wire import TurnRequest
@@ -233,6 +234,7 @@ async def start(
     id: str,
     marks: tuple[Marks, TurnRequest | SessionRequest] | None = None,
     about: str = "",
+    started_by: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> str | None:
     """Start a workflow, unless there is a workflow of its id that the options keep.
@@ -246,6 +248,7 @@ async def start(
         marks: The search attributes, with the request that they describe; None for a workflow
             without search attributes.
         about: The id for errors, if it is not the id of the workflow.
+        started_by: Who starts it, as `acts.memo` returns it.
         options: The other options of Temporal's client.
 
     Returns:
@@ -254,10 +257,13 @@ async def start(
     Raises:
         PerdureError: The server refuses it, or does not answer.
     """
+    if started_by:
+        options["memo"] = {**options.get("memo", {}), **started_by}
+    request = acts.marked(payload)
 
     async def started(attributes: TypedSearchAttributes | None) -> str | None:
         handle = await client.start_workflow(
-            workflow, payload, id=id, search_attributes=attributes, **options
+            workflow, request, id=id, search_attributes=attributes, **options
         )
         return handle.first_execution_run_id
 

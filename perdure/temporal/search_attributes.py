@@ -42,6 +42,7 @@ _LABELS_BYTES = 2_000
 _DIGEST_CHARACTERS = 16
 _QUOTED = "%\"'`\\♡"
 _VERSION = "version:"
+_SUBJECT = "subject:"
 _VERSION_BYTES = len(_VERSION) + limits.NAME_CHARACTERS + len('"",')
 
 AGENT = SearchAttributeKey.for_keyword("PerdureAgent")
@@ -138,6 +139,11 @@ def version(name: str) -> str:
     and would be longer than this.
     """
     return f"{_VERSION}{name}"
+
+
+def data_subject(name: str) -> str:
+    """Return the data subject of a turn as it is stored and queried, among its labels."""
+    return _shortened(_SUBJECT + "".join(_plain(letter, _QUOTED + "=") for letter in name))
 
 
 def version_in(written: Iterable[str]) -> str:

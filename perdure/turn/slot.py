@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from datetime import UTC, datetime, timedelta
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -40,15 +41,17 @@ _LOGGED = 10
 
 
 class ScheduleLogEntry(Wire):
-    """A request to a schedule by a named person or program.
+    """A request to a schedule by a person or a program.
 
     Attributes:
         at: The time of the request, in UTC.
         verb: What was done: `paused`, `resumed`, `cancelled`, `run` by hand, `budget_added`,
             `backfilled` or `changed`.
-        by: The person or program.
+        by: The person or program; empty without a name.
         reason: The reason that was given; empty without one.
         id: The id of the turn, message or batch that was started by hand; empty otherwise.
+        via: Through what it was asked, as in [an audit](audit.md); empty if an earlier release has
+            recorded it.
     """
 
     at: datetime
@@ -56,6 +59,7 @@ class ScheduleLogEntry(Wire):
     by: str
     reason: str = ""
     id: str = ""
+    via: str = Field(default="", exclude_if=not_)
 
 
 def logged(
@@ -75,7 +79,7 @@ class ScheduledBy(Wire):
     last updates of the schedule (`perdure.temporal.schedule_updates`). `account` is the budget of
     all of its turns. With a `batch`, the schedule runs that instead of a turn, and `pauses` says
     whether a batch without all of its answers pauses it. `log` are the last requests to the
-    schedule that had a name, the newest last.
+    schedule, the newest last; those of earlier releases had a name.
     """
 
     id: str

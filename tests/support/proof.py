@@ -100,7 +100,7 @@ FEATURES = {
         names(
             "start_turn list_turns get_turn get_turn_messages get_result watch_turn cancel_turn"
             " approve_call deny_call settle_call list_approvals list_decisions add_budget"
-            " steer_turn get_about list_hooks list_webhooks send_webhook"
+            " steer_turn get_about list_hooks list_webhooks send_webhook read_audit"
         ),
     ),
     "delegate": Feature(

@@ -127,7 +127,8 @@ def _properties(status: ScheduleStatus) -> Iterator[tuple[str, Text | str]]:
 def _logged(entry: ScheduleLogEntry) -> str:
     reason = f": {harmless(entry.reason)}" if entry.reason else ""
     verb = entry.verb.replace("_", " ")
-    return f"{_moment(entry.at)}  {verb} by {harmless(entry.by)}{reason}"
+    by = f" by {harmless(entry.by)}" if entry.by else ""
+    return f"{_moment(entry.at)}  {verb}{by}{reason}"
 
 
 def _task(entry: ScheduleEntry) -> str:

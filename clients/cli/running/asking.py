@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from rich.text import Text
 
 from perdure import errors
-from perdure.clients.cli.common import Display
+from perdure.clients.cli.common import Display, sender
 from perdure.clients.cli.drawing.progress import address_in_ui
 from perdure.clients.cli.drawing.screen import note, put, wrapped
 from perdure.clients.cli.running import processes
@@ -27,6 +27,7 @@ from perdure.clients.cli.running.following import conclude, follower
 from perdure.clients.cli.running.processes import ChildProcess, TemporalServer
 from perdure.clients.client import AgentClient
 from perdure.clients.turns.handle import Turn
+from perdure.temporal import acts
 from perdure.temporal.connect import connect, connect_local
 from perdure.text import harmless, one_line, word
 
@@ -101,6 +102,7 @@ async def session(
             else await connect(server.address)
         )
         with _interruptible():
+            acts.go_through("cli")
             agents = AgentClient.from_temporal(client, task_queue=queue)
             yield LibrarianSession(
                 server, agents, {**settings, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "2"}
@@ -123,7 +125,9 @@ async def ask(question: FolderQuestion, display: Display, *, state: Path) -> int
             introduce_server(here.server, sys.stderr)
         worker = await here.worker()
         try:
-            turn = await here.client.start(AGENT, question.text, live=display.stream)
+            turn = await here.client.start(
+                AGENT, question.text, live=display.stream, by=sender(None)
+            )
             printer = follower(display, answers=True)
             async with cancelled_if_interrupted(turn):
                 await first_of(printer.follow(turn, here.client.turn), gives_up(worker))

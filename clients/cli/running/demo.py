@@ -18,6 +18,7 @@ from signal import SIGKILL, SIGTERM
 
 from rich.text import Text
 
+from perdure.clients.cli.common import sender
 from perdure.clients.cli.drawing.progress import Progress, figures
 from perdure.clients.cli.drawing.screen import put
 from perdure.clients.cli.running.asking import (
@@ -56,7 +57,7 @@ async def demo(question: FolderQuestion, *, state: Path) -> int:
             {**settings, "PERDURE_ASK_JOURNAL": str(journal)}, state=state, address=question.address
         ) as here:
             introduce_server(here.server, sys.stdout)
-            turn = await here.client.start(AGENT, question.text)
+            turn = await here.client.start(AGENT, question.text, by=sender(None))
             recorded = await _follow_through_a_kill(here, turn, journal)
             report = await turn.result()
             put(f"\n{report.output}\n")

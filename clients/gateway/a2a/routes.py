@@ -31,6 +31,7 @@ from perdure.clients.gateway.operations import Call, Gateway
 from perdure.clients.gateway.problems import response_to
 from perdure.clients.gateway.static_answers import static_answer
 from perdure.clients.gateway.streams import EventStream
+from perdure.temporal.acts import through
 from perdure.text import one_line
 
 _LOGGERS = (
@@ -87,7 +88,8 @@ async def _answer(request: Request, gateway: Gateway, dispatcher: JsonRpcDispatc
         again.state.call = Call(gateway, caller, request)
         again.state.held = held
         async with asyncio.timeout(limits.HTTP_REQUEST.total_seconds()):
-            response = await dispatcher.handle_requests(again)
+            with through("a2a"):
+                response = await dispatcher.handle_requests(again)
         if isinstance(response, EventSourceResponse):
             stream = EventStream(_events(response), held.pop_all())
             if DELEGATES in _extensions(request):

@@ -20,6 +20,7 @@ from perdure.clients.gateway.hooks.tally import HookTally
 from perdure.clients.gateway.hooks.templates import Delivery
 from perdure.clients.gateway.inputs import Bodies, check_media_type, document_of, kept
 from perdure.clients.gateway.problems import RefusedError, response_to
+from perdure.temporal.acts import through
 
 _NO_CONTENT = 204
 _ACCEPTED = 202
@@ -85,7 +86,8 @@ class ServedHook:
 
     async def _started(self, start: HookStart) -> Response:
         async with asyncio.timeout(limits.HOOK_ANSWER.total_seconds()), self._place():
-            started = await start.make(self._client)
+            with through("hook"):
+                started = await start.make(self._client)
         written = to_json(started, exclude_none=True)
         return Response(written, _ACCEPTED, media_type="application/json")
 

@@ -106,7 +106,12 @@ class HookStart:
         await check_turns(client, caller, self.id)
         try:
             await client.start(
-                table.agent, self.text, id=self.id, fairness=caller.tenant, **table.common()
+                table.agent,
+                self.text,
+                id=self.id,
+                fairness=caller.tenant,
+                by=caller.subject,
+                **table.common(),
             )
         except errors.TurnConflictError as error:
             if error.__cause__ is not None:  # there is no such turn

@@ -23,6 +23,7 @@ from pydantic_core import to_json
 from perdure import errors, limits, validation
 from perdure.clients.gateway.mcp.forms import Filled, form_of
 from perdure.clients.gateway.mcp.served import Permission, Served
+from perdure.temporal.acts import through
 from perdure.text import arguments_exactly, arguments_in_brief, money, one_line, quoted, word
 from perdure.turn.approvals import check_kind
 from perdure.values.approvals import PendingApproval, Settlement
@@ -230,7 +231,8 @@ def serving(ctx: Ctx, permission: Permission) -> Iterator[Served]:
     try:
         served.require("read")
         served.require(permission)
-        yield served
+        with through("mcp"):
+            yield served
     except Exception as error:
         if (message := served.in_words(error)) is None:
             raise

@@ -210,6 +210,7 @@ async def start_turn(
             task,
             id=turn_id,
             fairness=served.fairness,
+            by=who(served, ctx.session),
             **arguments(options),
         )
         return await served.look(turn)

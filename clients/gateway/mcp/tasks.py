@@ -43,6 +43,7 @@ from perdure.clients.gateway.mcp.questions import can_ask, question_of, who
 from perdure.clients.gateway.mcp.served import Served
 from perdure.clients.gateway.mcp.turn_view import view
 from perdure.clients.turns.status import TurnStatus
+from perdure.temporal.acts import through
 from perdure.temporal.payloads import explain
 from perdure.values.approvals import PendingApproval, Settlement
 from perdure.values.reports import Outcome
@@ -164,7 +165,9 @@ class Tasks(Extension):
         with _answering(ctx, params) as served:
             served.require("control")
             turn, _ = await served.turn(params.task_id)
-            await turn.cancel(f"by {who(served, ctx.session)}")
+            by = who(served, ctx.session)
+            with through("mcp"):
+                await turn.cancel(f"by {by}", by=by)
         return {}
 
     def _asked(self, ctx: Ctx, status: TurnStatus) -> Asked:
@@ -346,7 +349,8 @@ async def _decide(ctx: Ctx, wait: tuple[str, PendingApproval], answer: UserAnswe
     turn_id, call = wait
     served = ctx.lifespan_context
     turn, by = served.client.turn(turn_id), who(served, ctx.session)
-    with contextlib.suppress(errors.ApprovalConflictError, errors.TurnOverError):
+    too_late = (errors.ApprovalConflictError, errors.TurnOverError)
+    with contextlib.suppress(*too_late), through("mcp"):
         if isinstance(answer, Filled):
             await turn.answer(call, form_of(call).answer_in(answer.content), by=by)
         elif isinstance(answer, Account):

@@ -91,7 +91,7 @@ async function asked(method, where, { query = {}, body, key, signal, headers = {
       if (one !== "" && one !== null && one !== undefined) url.searchParams.append(name, one);
     }
   }
-  const sent = { ...headers };
+  const sent = { "Perdure-Page": "1", ...headers };
   if (token.get()) sent.Authorization = `Bearer ${token.get()}`;
   if (body !== undefined) sent["Content-Type"] = "application/json";
   if (key) sent["Idempotency-Key"] = key;

@@ -89,6 +89,7 @@ async def _started(call: Call, body: CreateCompletion) -> Turn[Any]:
         client_tools=body.client_tools,
         live=body.stream,
         fairness=call.caller.tenant,
+        by=call.caller.subject,
     )
 
 

@@ -30,7 +30,7 @@ OPERATIONS = operations_of(chat, conversations, models, operations)
 def routes(gateway: Gateway) -> list[Mount]:
     """Return the routes of an application."""
     served = Starlette(
-        routes=[operation.route(gateway) for operation in OPERATIONS],
+        routes=[operation.route(gateway, "responses") for operation in OPERATIONS],
         exception_handlers={HTTPException: _unsupported},
     )
     others = Starlette(exception_handlers={HTTPException: _unsupported})

@@ -129,6 +129,7 @@ async def start_batch(call: Call, body: StartBatch) -> Accepted[BatchStatus]:
         on_error=body.on_error,
         context=body.context or None,
         fairness=caller.tenant,
+        by=caller.subject,
         **body.common(),
     )
     return await batch.status()

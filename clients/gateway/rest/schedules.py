@@ -175,7 +175,7 @@ async def create_schedule(call: Call, body: CreateSchedule) -> ScheduleStatus:
     known = call.gateway.schedule_ids
     await check_schedules(call.client, call.caller, schedule_id, known)
     definition = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
-    schedule = await call.client.create_schedule(**definition)
+    schedule = await call.client.create_schedule(**definition, by=call.caller.subject)
     known.note(schedule_id, exists=True)
     return await schedule.status()
 
@@ -252,7 +252,7 @@ async def change_schedule(call: Call, body: ChangeSchedule) -> ScheduleStatus:
 @operation("DELETE", "/v1/schedules/{id:path}", may="control")
 async def delete_schedule(call: Call) -> None:
     """Delete a schedule. Its turns stay, and a turn that runs continues."""
-    await _schedule(call).delete()
+    await _schedule(call).delete(by=call.caller.subject)
     call.gateway.schedule_ids.note(call.id, exists=False)
 
 

@@ -239,7 +239,8 @@ async def resume_session(call: Call) -> Changed:
 @operation("POST", "/v1/sessions/{id:path}/unqueue", may="control")
 async def unqueue_message(call: Call, body: TakeOut) -> Changed:
     """Take a message out of the queue, unless a turn has been given it."""
-    return Changed(changed=await call.client.session(call.id).unqueue(body.id))
+    session, by = call.client.session(call.id), call.caller.subject
+    return Changed(changed=await session.unqueue(body.id, by=by))
 
 
 @operation("POST", "/v1/sessions/{id:path}/forget-reminder", may="control")

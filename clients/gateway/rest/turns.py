@@ -262,6 +262,7 @@ async def start_turn(call: Call, body: StartTurn) -> Accepted[TurnReference]:
         id=turn_id,
         live=body.live,
         fairness=caller.tenant,
+        by=caller.subject,
         context=body.context or None,
         delay=body.delay,
         deadline=body.deadline,

@@ -1,0 +1,345 @@
+"""Who has done what, read from histories: of turns, sessions, batches, schedules and events."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+import pytest
+
+from perdure import Agent, Budget, tool
+from perdure.clients import AgentClient, AuditEntry, Turn
+from perdure.temporal import acts
+from perdure.temporal.encryption.hiding import VARIABLE
+from perdure.temporal.encryption.keys import new_entry
+from perdure.testing import ByTask, FunctionModel, ScriptedModel, call, calls, says
+from perdure.toolboxes import asking, waiting
+from perdure.turn.facts import Decided
+from perdure.worker import AgentWorker
+
+from ...conftest import Runtime
+from ...support.approving import pending
+from ...support.auditing import audited, brief, lately
+from ...support.delegating import delegate, editor, researcher
+from ...support.listing import eventually_listed
+from ...support.resets import reset, task_ends
+from ...support.scheduling import DAILY
+from ...support.spending import until
+
+ANNA, BO = "anna@example.com", "Bo Berg"
+
+
+@tool(requires_approval=True)
+def send(to: str) -> str:
+    """Send a letter."""
+    return f"sent to {to}"
+
+
+@tool(later=True)
+def build() -> str:
+    """Build."""
+    return "it is being built"
+
+
+def clerk(**fields: object) -> Agent:
+    """An agent that asks before it sends."""
+    return Agent(name="clerk", model="scripted:clerk", tools=[send], **fields)  # type: ignore[arg-type]
+
+
+def sends(count: int = 1) -> ScriptedModel:
+    """A model that sends a letter in each of some turns."""
+    return ScriptedModel(*[calls(call("send", to="Ann")), says("done")] * count)
+
+
+def new_id() -> str:
+    """An id that no other test has."""
+    return f"audit-{secrets.token_hex(4)}"
+
+
+async def decided(turn: Turn, **by: str) -> None:
+    """Approve the call of a turn."""
+    [waiting_call] = await pending(turn)
+    await turn.approve(waiting_call, **by)
+
+
+@pytest.mark.accepts("G40")
+async def test_each_act_on_a_turn_says_who_when_and_through_what(runtime: Runtime) -> None:
+    """A start, a message, an addition, a decision of each kind, a cancel and a resume."""
+    since, first, other = lately(), new_id(), new_id()
+    model = ScriptedModel(
+        calls(call("send", to="Ann"), call("send", to="Cy"), call("ask", question="Why?")),
+        calls(call("send", to="Dan")),
+        says("done"),
+    )
+    async with runtime(clerk(toolboxes=[asking()]), model=model) as client:
+        turn = await client.start(
+            "clerk", "go", id=first, by=ANNA, budget=Budget(tool_calls=9), max_iterations=5
+        )
+        ann, cy, question = await pending(turn, 3)
+        await turn.steer("be quick", id="m-1", by=BO)
+        await turn.add_budget(Budget(tool_calls=2), iterations=1, by=ANNA)
+        await turn.approve(ann, by=ANNA, reason="known")
+        with acts.through("cli"):
+            await turn.deny(cy, "has moved", by=BO)
+        await turn.answer(question, "a secret", by=BO)
+        await until(turn, Decided, 3)
+        await pending(turn)
+        with acts.through("cli"):
+            await turn.cancel("enough", by=ANNA)
+        await turn.wait(30)
+        fork = await turn.fork(at_step=0, say="again", by=BO, id=other)
+        await fork.cancel()
+        entries = await audited(client, since, {"cancel", "fork"}, id_prefix="audit-")
+    told = [entry for entry in entries if entry.id == first]
+
+    assert [(entry.act, entry.by, entry.via, entry.detail) for entry in told] == [
+        ("start", ANNA, "client", "agent clerk"),
+        ("steer", BO, "client", "message m-1"),
+        ("add_budget", ANNA, "client", "tool_calls 2, iterations 1"),
+        ("approve", ANNA, "client", "send call_1_1, known"),
+        ("deny", BO, "cli", "send call_1_2, has moved"),
+        ("answer", BO, "client", "ask call_1_3"),
+        ("cancel", ANNA, "cli", "enough"),
+    ]
+    assert [brief(entry) for entry in entries if entry.id == other] == [
+        ("fork", other, BO, "client"),
+        ("cancel", other, None, "client"),
+    ]
+    assert {entry.kind for entry in entries} == {"turn"}
+    assert all(entry.time >= since and not entry.problem for entry in entries)
+    assert "a secret" not in repr(entries)
+
+
+@pytest.mark.accepts("G40")
+async def test_acts_on_sessions_batches_events_and_jobs_are_told(runtime: Runtime) -> None:
+    """The first message of a session has begun it; what a session or a batch starts says so."""
+    since, name = lately(), new_id()
+    model = ByTask(
+        {
+            "first": sends(),
+            "second": ScriptedModel(says("done")),
+            "of a batch": sends(),
+            "builds": ScriptedModel(calls(call("build")), says("done")),
+        }
+    )
+    agent = Agent(name="clerk", model="scripted:clerk", tools=[send, build], toolboxes=[waiting()])
+    async with runtime(agent, model=model) as client:
+        session = client.session(f"{name}-s", "clerk", budget=Budget(tool_calls=5))
+        said = await session.say("first", id="m-1", by=ANNA)
+        await pending(await said.turn())
+        await session.say("second", id="m-2", by=BO)
+        await session.add_budget(Budget(tool_calls=1), by=ANNA)
+        await session.interrupt("wait", by=BO)
+        await session.wait(30)
+        await session.resume(by=ANNA)
+        await session.wait(30)
+        await session.close("over", by=BO)
+        batch = await client.start_batch(f"{name}-b", "clerk", ["of a batch"], by=ANNA)
+        [child] = [t.id async for t in client.turns(parent=batch.id)] or [f"{batch.id}/1"]
+        await pending(client.turn(child))
+        await batch.cancel("too dear", by=BO)
+        await batch.wait(30)
+        await client.emit("built", key=f"{name}-e", by=BO, id="e-1")
+        entries = await audited(client, since, {"cancel", "close", "emit"}, id_prefix=name)
+    on = {
+        kind: [(e.act, e.id, e.by, e.via, e.detail) for e in entries if e.kind == kind]
+        for kind in ("session", "batch", "event", "turn")
+    }
+
+    assert on["session"] == [
+        ("start", f"{name}-s", ANNA, "client", "agent clerk"),
+        ("say", f"{name}-s", ANNA, "client", "message m-1"),
+        ("say", f"{name}-s", BO, "client", "message m-2"),
+        ("add_budget", f"{name}-s", ANNA, "client", "tool_calls 1"),
+        ("interrupt", f"{name}-s", BO, "client", "wait"),
+        ("resume", f"{name}-s", ANNA, "client", ""),
+        ("close", f"{name}-s", BO, "client", "over"),
+    ]
+    assert on["batch"] == [
+        ("start", f"{name}-b", ANNA, "client", "agent clerk, 1 task"),
+        ("cancel", f"{name}-b", BO, "client", "too dear"),
+    ]
+    assert on["event"] == [("emit", f"{name}-e", BO, "client", "built, event e-1")]
+    assert [e[:1] + e[2:] for e in on["turn"]] == [
+        ("start", None, "session", f"session {name}-s, agent clerk"),
+        ("start", None, "session", f"session {name}-s, agent clerk"),
+        ("start", None, "batch", f"batch {name}-b, agent clerk"),
+    ]
+    [of_batch] = [e for e in entries if e.via == "batch"]
+    assert of_batch.on_behalf_of == ANNA
+
+
+@pytest.mark.accepts("G41")
+async def test_delegate_says_which_turn_has_started_it_and_for_whom(runtime: Runtime) -> None:
+    """It has no name of its own; the root of the tree has one."""
+    since, root = lately(), new_id()
+    models = {
+        "go": ScriptedModel(delegate("researcher", "look"), says("done")),
+        "look": ScriptedModel(says("seen")),
+    }
+    agents = [editor(delegates=["researcher"]), researcher()]
+    async with runtime(agents, model=ByTask(models)) as client:
+        turn = await client.start("editor", "go", id=root, by=ANNA)
+        await turn.result()
+        entries = await audited(client, since, id_prefix=root)
+        while len(entries) < 2:
+            entries = await audited(client, since, id_prefix=root)
+
+    assert [(entry.act, entry.by, entry.via, entry.on_behalf_of) for entry in entries] == [
+        ("start", ANNA, "client", None),
+        ("start", None, "turn", ANNA),
+    ]
+    assert entries[1].detail == f"turn {root}, agent researcher"
+
+
+@pytest.mark.accepts("G42")
+async def test_acts_before_a_reset_are_told_once(runtime: Runtime) -> None:
+    """The run after it has them again, copied or delivered anew; the reset itself is told."""
+    since, turn_id = lately(), new_id()
+    model = ScriptedModel(
+        calls(call("send", to="Ann")), says("done"), calls(call("send", to="Ann")), says("done")
+    )
+    async with runtime(clerk(), model=model) as client:
+        turn = await client.start("clerk", "go", id=turn_id, by=ANNA)
+        await pending(turn)
+        await turn.steer("be quick", id="m-1", by=BO)
+        history = await client.history(turn)
+        again = await reset(client, turn, task_ends(history)[0])
+        await decided(again, by=ANNA)
+        await again.result()
+        entries = await audited(client, since, {"approve", "reset"}, id_prefix=turn_id)
+
+    assert [(entry.act, entry.by) for entry in entries] == [
+        ("start", ANNA),
+        ("steer", BO),
+        ("reset", None),
+        ("approve", ANNA),
+    ]
+
+
+@pytest.mark.accepts("G49")
+async def test_schedule_says_who_has_created_and_changed_it(runtime: Runtime) -> None:
+    """Also without a name; a turn that it starts says which schedule that was."""
+    since, name = lately(), new_id()
+    async with runtime(clerk(), model=ScriptedModel(says("done"))) as client:
+        schedule = await client.create_schedule(name, "clerk", "go", **DAILY, by=ANNA)
+        try:
+            with acts.through("cli"):
+                await schedule.pause("ill", by=BO)
+            await schedule.resume()
+            await schedule.change(task="go on", by=ANNA)
+            turn_id = await schedule.run_now(by=BO)
+            await client.turn(turn_id).result()
+            await eventually_listed(client, [turn_id], schedule=name)
+            entries = await audited(client, since, {"created", "run", "start"}, id_prefix=name)
+        finally:
+            await schedule.delete(by=ANNA)
+
+    acts_on = [(e.act, e.by, e.via, e.detail) for e in entries if e.kind == "schedule"]
+    assert acts_on == [
+        ("created", ANNA, "client", ""),
+        ("paused", BO, "cli", "ill"),
+        ("resumed", None, "client", ""),
+        ("changed", ANNA, "client", ""),
+        ("run", BO, "client", turn_id),
+    ]
+    assert [(e.act, e.by, e.via, e.detail) for e in entries if e.kind == "turn"] == [
+        ("start", None, "schedule", f"schedule {name}, agent clerk")
+    ]
+
+
+@pytest.mark.accepts("G46")
+async def test_names_are_encrypted_and_an_audit_without_the_key_says_so(
+    perdure_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time, act and id stay; the rest of the audit goes on."""
+    since, secret_id, plain_id = lately(), new_id(), new_id()
+    queue = f"test-{secrets.token_hex(6)}"
+    plain = await AgentClient.connect(perdure_server, task_queue=queue)
+    monkeypatch.setenv(VARIABLE, new_entry("k1"))
+    client = await AgentClient.connect(perdure_server, task_queue=queue)
+    app = AgentWorker(clerk(), task_queue=queue, providers={"scripted": sends(2)})
+    async with app.running(client.temporal):
+        turn = await client.start("clerk", "go", id=secret_id, by=ANNA)
+        await decided(turn, by=ANNA)
+        await turn.result()
+        other = await client.start("clerk", "go", id=f"{secret_id}-2", by=ANNA)
+        await pending(other)
+        await other.cancel("for anna", by=ANNA)
+        await other.wait(30)
+        open_turn = await plain.start("clerk", "go", id=plain_id, by=BO)
+        await open_turn.cancel(by=BO)
+        read = await audited(client, since, {"approve", "cancel"}, id_prefix="audit-")
+        blind = await audited(plain, since, {"decide", "cancel"}, id_prefix="audit-")
+        history = await client.temporal.get_workflow_handle(other.id).fetch_history()
+
+    def of(entries: list[AuditEntry], prefix: str) -> list[tuple[str, str, str | None]]:
+        return [(e.act, e.id, e.by) for e in entries if e.id.startswith(prefix)]
+
+    assert of(read, secret_id) == [
+        ("start", secret_id, ANNA),
+        ("approve", secret_id, ANNA),
+        ("start", other.id, ANNA),
+        ("cancel", other.id, ANNA),
+    ]
+    assert of(blind, secret_id) == [
+        ("start", secret_id, None),
+        ("decide", secret_id, None),
+        ("start", other.id, None),
+        ("cancel", other.id, None),
+    ]
+    problems = {e.problem for e in blind if e.id.startswith(secret_id)}
+    assert all(problem.startswith("DECRYPTION: ") for problem in problems)
+    assert "k1" in "".join(problems)
+    assert of(blind, plain_id) == [("start", plain_id, BO), ("cancel", plain_id, BO)]
+    assert all(ANNA not in str(event) for event in history.events)
+
+
+@pytest.mark.accepts("G47")
+async def test_acts_of_earlier_releases_have_no_invented_name(runtime: Runtime) -> None:
+    """A start and an update without the metadata, as Temporal's own tools send them as well."""
+    since, turn_id = lately(), new_id()
+    async with runtime(clerk(), model=sends()) as client:
+        handle = await client.temporal.start_workflow(
+            "AgentTurn", {"agent": "clerk", "task": "go"}, id=turn_id, task_queue=client.task_queue
+        )
+        turn = client.turn(turn_id)
+        await pending(turn)
+        await handle.execute_update("steer", {"text": "be quick"}, id="m-1")
+        await handle.cancel()
+        await turn.wait(30)
+        entries = await audited(client, since, {"cancel"}, id_prefix=turn_id)
+
+    assert [(entry.act, entry.by, entry.via) for entry in entries] == [
+        ("start", None, None),
+        ("steer", None, None),
+        ("cancel", None, None),
+    ]
+
+
+@pytest.mark.accepts("G51")
+async def test_workflow_that_cannot_be_read_is_one_line(runtime: Runtime) -> None:
+    """Of the type of a turn, with an input that is none; the others are told."""
+    since, name = lately(), new_id()
+    async with runtime(clerk(), model=FunctionModel(lambda _: says("done"))) as client:
+        for number, given in enumerate((b"\xff", 7, {"agent": 5})):
+            await client.temporal.start_workflow(
+                "AgentTurn", given, id=f"{name}-{number}", task_queue="nobody"
+            )
+        await (await client.start("clerk", "go", id=f"{name}-9", by=ANNA)).result()
+        entries = await audited(client, since, id_prefix=name)
+        async with asyncio.timeout(60):
+            while len(entries) < 4:
+                entries = await audited(client, since, id_prefix=name)
+        for number in range(3):
+            await client.temporal.get_workflow_handle(f"{name}-{number}").terminate("no use")
+        ended = await audited(client, since, {"terminate"}, id_prefix=name)
+
+    told = [(entry.act, entry.id[-1], entry.by, bool(entry.problem)) for entry in entries]
+    assert told == [
+        ("start", "0", None, True),
+        ("start", "1", None, True),
+        ("start", "2", None, True),
+        ("start", "9", ANNA, False),
+    ]
+    assert "no use; as " in next(entry.detail for entry in ended if entry.act == "terminate")

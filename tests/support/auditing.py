@@ -1,0 +1,34 @@
+"""Audits of tests: what was done since a moment, once Temporal lists it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perdure.clients import AgentClient, AuditEntry
+
+from .spending import SOON_S
+
+
+def lately() -> datetime:
+    """A moment before the test; the server has the same clock."""
+    return datetime.now(UTC) - timedelta(seconds=1)
+
+
+async def audited(
+    client: AgentClient, since: datetime, acts: Collection[str] = (), **filters: Any
+) -> list[AuditEntry]:
+    """What was done, once these acts are among it: Temporal's list lags."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            entries = [entry async for entry in client.audit(since, **filters)]
+            if set(acts) <= {entry.act for entry in entries}:
+                return entries
+            await asyncio.sleep(0.1)
+
+
+def brief(entry: AuditEntry) -> tuple[str, str, str | None, str | None]:
+    """What was done, to what, by whom and through what."""
+    return entry.act, entry.id, entry.by, entry.via

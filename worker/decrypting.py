@@ -25,7 +25,7 @@ from temporalio.worker import (
 )
 
 from perdure import errors
-from perdure.temporal import cancellations
+from perdure.temporal.acts import cancellations
 from perdure.temporal.encryption import codec as encryption
 from perdure.temporal.encryption import marks
 from perdure.worker.wrapped_workflow import WrappedRunner, WrappedWorkflow

@@ -9,7 +9,8 @@ from temporalio.common import RawValue
 
 from perdure import errors
 from perdure.session.wire import Reminder, UpdateResult
-from perdure.temporal import acts, failures
+from perdure.temporal import failures
+from perdure.temporal.acts import sources
 from perdure.temporal.histories.session_history import read_session
 from perdure.temporal.names import SESSION
 from perdure.temporal.payloads import pack, unpack
@@ -48,8 +49,8 @@ async def ask(turn_id: str, update: str, argument: BaseModel, update_id: str) ->
     """
     session_id, _ = await session_of(turn_id)
     handle = activity.client().get_workflow_handle(session_id)
-    with acts.through("turn"):
-        payload = acts.marked(pack(argument))
+    with sources.through("turn"):
+        payload = sources.marked(pack(argument))
     try:
         answer: RawValue = await handle.execute_update(
             update, payload, id=f"{update}-{update_id}", result_type=RawValue

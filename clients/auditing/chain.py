@@ -68,11 +68,10 @@ class Query:
             InvalidRequestError: It has none.
         """
         try:
-            values = dict(header["query"])
-            moments = {
-                name: datetime.fromisoformat(values.pop(name)) for name in ("since", "until")
-            }
-            return cls(**values, **moments)
+            values: dict[str, Any] = dict(header["query"])
+            for name in ("since", "until"):
+                values[name] = datetime.fromisoformat(values[name])
+            return cls(**values)
         except (KeyError, TypeError, ValueError):
             raise errors.InvalidRequestError("the first line of the audit has no query") from None
 
@@ -219,21 +218,22 @@ def _of_order(lines: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Fault]:
 
 def _of_parts(lines: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Fault]:
     """Yield where an audit has no first or no last line, or not as many lines as it says."""
-    begins: int | None = None
+    count: int | None = None
     for number, line in lines:
         if "audit" in line:
-            if begins is not None:
+            if count is not None:
                 yield Fault(number, "the end of the audit before it is missing")
-            begins = line["n"]
-        elif begins is None:
+            count = 0
+        elif count is None:
             yield Fault(number, "the first line of the audit is missing")
-            begins = line["n"] - 1
-        if "lines" in line and begins is not None:
-            count = line["n"] - begins - 1
+            count = 1
+        elif "lines" not in line:
+            count += 1
+        if "lines" in line:
             if line["lines"] != count:
-                yield Fault(number, f"it counts {line['lines']} lines, and there were {count}")
-            begins = None
-    if begins is not None:
+                yield Fault(number, f"it counts {line['lines']} lines, and there are {count}")
+            count = None
+    if count is not None:
         yield Fault(lines[-1][0], "the end of the audit is missing after it")
 
 

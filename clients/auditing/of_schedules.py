@@ -12,7 +12,8 @@ from perdure import errors, limits
 from perdure.clients.auditing.entries import AuditEntry
 from perdure.clients.schedules import server
 from perdure.clients.schedules.stored import request_of
-from perdure.temporal import acts, search_attributes
+from perdure.temporal import search_attributes
+from perdure.temporal.acts import sources
 from perdure.temporal.payloads import decoded
 from perdure.text import one_line
 from perdure.turn.slot import ScheduleLogEntry
@@ -60,9 +61,9 @@ async def _creator(client: Client, description: DescribeScheduleResponse) -> dic
     Raises:
         PayloadDecodeError: This process lacks the codec or the key of the schedule.
     """
-    if acts.MEMO_STARTED not in description.memo.fields:
+    if sources.MEMO_STARTED not in description.memo.fields:
         return {}
-    [memo] = await decoded(client.data_converter, [description.memo.fields[acts.MEMO_STARTED]])
+    [memo] = await decoded(client.data_converter, [description.memo.fields[sources.MEMO_STARTED]])
     known = memo if isinstance(memo, dict) else {}
     return {name: str(known[name]) for name in ("by", "via") if known.get(name) is not None}
 

@@ -24,7 +24,14 @@ from perdure.clients.turns.listing import Workflows
 from perdure.temporal.access import TURN as A_TURN
 from perdure.temporal.histories.act_history import Act, ActReader
 from perdure.temporal.histories.fetching import first_event
-from perdure.temporal.names import BATCH, KEYED_EVENTS, SCHEDULED_BATCH, SESSION, SETTLEMENT
+from perdure.temporal.names import (
+    BATCH,
+    BATCH_PART,
+    KEYED_EVENTS,
+    SCHEDULED_BATCH,
+    SESSION,
+    SETTLEMENT,
+)
 from perdure.temporal.names import TURN as TURN_TYPE
 from perdure.temporal.namespace_check import Index
 from perdure.text import one_line
@@ -152,7 +159,7 @@ class Auditor:
 
     async def _starter(self, workflow_id: str, run_id: str) -> str | None:
         """Return who has started a workflow; None if that is not known, or it is gone."""
-        for workflow_type in (TURN_TYPE, SESSION, BATCH):
+        for workflow_type in (TURN_TYPE, SESSION, BATCH_PART):
             reader = ActReader(self._client.data_converter, workflow_type)
             try:
                 await reader.read(await first_event(self._client, workflow_id, run_id))

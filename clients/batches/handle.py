@@ -28,7 +28,8 @@ from perdure.clients.batches.status import BatchResult, BatchStatus, TaskState
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.reading.timeouts import Timeout, at_most
 from perdure.clients.turns import cancelling, updates
-from perdure.temporal import access, cancellations, search_attributes
+from perdure.temporal import access, search_attributes
+from perdure.temporal.acts import cancellations
 from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.histories.part_history import PartReader
 from perdure.temporal.histories.runs import describe
@@ -297,7 +298,8 @@ class Batch(Generic[T]):
         before = await self._first_part(note)
         number = len(note.rounds) + 1
         work = Work(self.id, number, digest, before.common, before.indexed, before.priority)
-        work = replace(work, fairness=info.priority.fairness_key or None)
+        fairness = info.priority.fairness_key or None
+        work = replace(work, fairness=fairness, by=note.retried_by)
         uploader = Uploader(self._client, info.task_queue)
         parts = await uploader.parts(work, spool.by_id())
         if len((await self._note()).rounds) == number:

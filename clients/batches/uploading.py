@@ -17,7 +17,8 @@ from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReus
 from perdure import errors, limits
 from perdure.batch import plan as batch_plan
 from perdure.batch.wire import BatchRequest, PartRequest, part_id
-from perdure.temporal import access, acts
+from perdure.temporal import access
+from perdure.temporal.acts import sources
 from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import BATCH, BATCH_PART, MEMO_BATCH
 from perdure.temporal.payloads import pack
@@ -143,6 +144,7 @@ class Uploader:
             ),
             task_timeout=limits.TASK_TIMEOUT,
             static_summary=f"{markdown(word(part.common.agent))}: part {part.part} of a batch",
+            started_by=sources.memo(work.by),
             priority=work.order,
         )
 
@@ -173,7 +175,7 @@ class Uploader:
             task_timeout=limits.TASK_TIMEOUT,
             static_summary=f"{markdown(word(request.agent))}: {counted(request.items, 'task')}",
             memo={MEMO_BATCH: note.model_dump(mode="json")},
-            started_by=acts.memo(work.by),
+            started_by=sources.memo(work.by),
             priority=work.order,
         )
         return started is not None

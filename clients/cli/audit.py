@@ -58,7 +58,7 @@ class AuditGroup(Command, click.Group):
 @options.json_lines("Print lines of JSON that form a chain of hashes.")
 @options.ADDRESS
 @click.pass_context
-def audit(context: click.Context, **values: Any) -> Coroutine[Any, Any, int] | None:
+def audit(context: click.Context, /, **values: Any) -> Coroutine[Any, Any, int] | None:
     """Show who has done what, and through what.
 
     It reads the histories of what is not over, or has ended since. With PERDURE_AUDIT_KEY, the

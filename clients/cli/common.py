@@ -52,10 +52,10 @@ async def connected(address: str | None, task_queue: str | None = None) -> Agent
         ServerUnreachableError: No server answers at the address.
     """
     from perdure.clients.client import AgentClient
-    from perdure.temporal import acts
+    from perdure.temporal.acts import sources
     from perdure.temporal.names import TASK_QUEUE
 
-    acts.go_through("cli")
+    sources.go_through("cli")
     return await AgentClient.connect(address, task_queue=task_queue or TASK_QUEUE)
 
 

@@ -41,7 +41,7 @@ from perdure.clients.gateway.auth import Auth, Caller, Permission, caller_of
 from perdure.clients.gateway.problems import response_to
 from perdure.clients.gateway.quotas import ScheduleIds
 from perdure.clients.gateway.streams import EventStream, OpenRequests
-from perdure.temporal.acts import Via, through
+from perdure.temporal.acts.sources import Via, through
 
 if TYPE_CHECKING:
     from perdure.clients.gateway.hooks.serving import ServedHook

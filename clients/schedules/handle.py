@@ -35,8 +35,9 @@ from perdure.clients.schedules.readable import ReadableSchedule
 from perdure.clients.schedules.status import note_of
 from perdure.clients.schedules.stored import definition_of, request_of, schedule_of
 from perdure.clients.turns import cancelling
-from perdure.temporal import acts, schedule_updates
+from perdure.temporal import schedule_updates
 from perdure.temporal.access import SCHEDULE
+from perdure.temporal.acts import sources
 from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import SCHEDULED_MESSAGE
 from perdure.text import described, one_line
@@ -354,7 +355,7 @@ class Schedule(ReadableSchedule):
         """
         await self._described()
         await SCHEDULE.asked(self.id, self._handle.delete())
-        logger.info("schedule %r was deleted by %s over %s", self.id, by, acts.current())
+        logger.info("schedule %r was deleted by %s over %s", self.id, by, sources.current())
 
     async def _update(
         self, description: ScheduleDescription, new: Definition, by: str | None
@@ -473,7 +474,7 @@ def _logged(
     definition: Definition, verb: ScheduleVerb, by: str | None, reason: str = "", id: str = ""
 ) -> Definition:
     """Return the definition with a request in its log."""
-    at, via = datetime.now(UTC), acts.current()
+    at, via = datetime.now(UTC), sources.current()
     entry = ScheduleLogEntry(at=at, verb=verb, by=by or "", reason=reason, id=id, via=via)
     return definition.with_entry(entry)
 

@@ -13,7 +13,8 @@ from perdure.clients.sessions.handle import Session
 from perdure.clients.turns.handle import Turn
 from perdure.session.scheduled import MessageCall, MessageDelivery
 from perdure.session.wire import Say
-from perdure.temporal import acts, failures
+from perdure.temporal import failures
+from perdure.temporal.acts import sources
 from perdure.temporal.priorities import priority_of
 from perdure.temporal.search_marks import Marks
 from perdure.values.reports import Outcome
@@ -60,7 +61,7 @@ async def send_message(call: MessageCall) -> MessageDelivery:
     try:
         if call.last:
             await _check_last(session, call.last)
-        with acts.through("schedule"):
+        with sources.through("schedule"):
             sent = await session.deliver(message, call.id)
     except errors.SessionBusyError as error:
         turn_id = error.context.get("turn_id")

@@ -15,8 +15,9 @@ from perdure.clients.schedules.definition import Definition, ScheduleChanges, ch
 from perdure.clients.schedules.handle import Schedule
 from perdure.clients.schedules.status import ScheduleEntry, listed_entry
 from perdure.clients.schedules.stored import STARTED, definition_of, schedule_of
-from perdure.temporal import acts, start_request
+from perdure.temporal import start_request
 from perdure.temporal.access import SCHEDULE
+from perdure.temporal.acts import sources
 from perdure.temporal.search_marks import Marks
 
 
@@ -68,7 +69,9 @@ class Schedules:
 
         async def create(attributes: TypedSearchAttributes | None) -> None:
             made = schedule_of(self._client, definition, attributes)
-            await self._client.create_schedule(definition.id, made, memo=acts.memo_of_schedule(by))
+            await self._client.create_schedule(
+                definition.id, made, memo=sources.memo_of_schedule(by)
+            )
 
         with SCHEDULE.asking(definition.id):
             await self._marks.applied(definition.request, create)

@@ -9,8 +9,8 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import RequestCancelWorkflowExecutionRequest
 from temporalio.client import Client
 
-from perdure.temporal import cancellations
 from perdure.temporal.access import Resource
+from perdure.temporal.acts import cancellations
 
 
 async def request(

@@ -21,7 +21,8 @@ from temporalio.service import RPCError
 
 from perdure import errors, limits, validation
 from perdure.clients.turns import updates
-from perdure.temporal import access, acts, keyed_events
+from perdure.temporal import access, keyed_events
+from perdure.temporal.acts import sources
 from perdure.temporal.names import EMIT
 from perdure.temporal.payloads import pack
 from perdure.temporal.recent import Recent
@@ -81,7 +82,7 @@ class EventSender:
             ServerUnreachableError: No worker accepted it within 30 s; one may still do so later.
         """
         event_id = id or uuid4().hex
-        event = acts.marked(pack(Emit(name=name, body=json_body(body), by=by), "the event"))
+        event = sources.marked(pack(Emit(name=name, body=json_body(body), by=by), "the event"))
         start = keyed_events.start_of(name, key, self._task_queue)
         with _noticing_full(start["id"]), _counted(start["id"], name):
             await _until_taken(self._client, start, event, event_id)

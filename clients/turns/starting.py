@@ -22,7 +22,8 @@ from temporalio.common import (
 
 from perdure import errors, limits, validation
 from perdure.clients.reading.recorded import failed_unknown, runs_of
-from perdure.temporal import access, acts, start_request, trace_ids
+from perdure.temporal import access, start_request, trace_ids
+from perdure.temporal.acts import sources
 from perdure.temporal.histories.fetching import first_request
 from perdure.temporal.names import TURN
 from perdure.temporal.payloads import pack
@@ -105,7 +106,7 @@ class Starter:
             request.check_moments(datetime.now(UTC))
         except errors.InvalidRequestError as error:
             return await self._begun_before(turn_id, request, if_exists, error)
-        started_by = acts.memo(by, act=act)
+        started_by = sources.memo(by, act=act)
         run_id = await self._start(turn_id, request, priority, if_exists, started_by)
         if run_id is None:
             return await self._existing(turn_id, request, if_exists)

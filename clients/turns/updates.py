@@ -27,8 +27,9 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
-from perdure.temporal import acts, failures
+from perdure.temporal import failures
 from perdure.temporal.access import Resource
+from perdure.temporal.acts import sources
 from perdure.temporal.histories.runs import last_run
 from perdure.temporal.names import MEMO
 from perdure.temporal.payloads import pack
@@ -116,7 +117,7 @@ async def ask(
     """
     caller = asyncio.current_task()
     cancels = caller.cancelling() if caller else 0
-    payload = acts.marked(payload)
+    payload = sources.marked(payload)
     update_id, run_id = update_id or str(uuid4()), runs[-1]
     once, is_refused = unretried(client), True
     try:
@@ -186,7 +187,7 @@ async def ask_and_start(
         async with asyncio.timeout(WAIT.total_seconds()):
             answer: RawValue = await client.execute_update_with_start_workflow(
                 update,
-                acts.marked(payload),
+                sources.marked(payload),
                 start_workflow_operation=operation,
                 id=update_id,
                 result_type=RawValue,

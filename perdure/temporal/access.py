@@ -24,7 +24,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from perdure import errors, limits, validation
 from perdure.errors import PerdureError
 from perdure.session.wire import SessionRequest
-from perdure.temporal import acts
+from perdure.temporal.acts import sources
 from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
 from perdure.turn.wire import TurnRequest
@@ -248,7 +248,7 @@ async def start(
         marks: The search attributes, with the request that they describe; None for a workflow
             without search attributes.
         about: The id for errors, if it is not the id of the workflow.
-        started_by: Who starts it, as `acts.memo` returns it.
+        started_by: Who starts it, as `sources.memo` returns it.
         options: The other options of Temporal's client.
 
     Returns:
@@ -259,7 +259,7 @@ async def start(
     """
     if started_by:
         options["memo"] = {**options.get("memo", {}), **started_by}
-    request = acts.marked(payload)
+    request = sources.marked(payload)
 
     async def started(attributes: TypedSearchAttributes | None) -> str | None:
         handle = await client.start_workflow(

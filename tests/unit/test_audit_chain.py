@@ -66,7 +66,7 @@ def test_lines_as_they_were_written_have_no_fault(key: str | None) -> None:
         ),
         (
             lambda lines: [*lines[:2], *lines[3:]],
-            [(3, "1 line before it missing"), (5, "it counts 4 lines, and there were 3")],
+            [(3, "1 line before it missing"), (5, "it counts 4 lines, and there are 3")],
         ),
         (
             lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
@@ -78,7 +78,7 @@ def test_lines_as_they_were_written_have_no_fault(key: str | None) -> None:
         ),
         (
             lambda lines: [*lines[:3], lines[2], *lines[3:]],
-            [(4, "it repeats line 3")],
+            [(4, "it repeats line 3"), (7, "it counts 4 lines, and there are 5")],
         ),
         (lambda lines: lines[:-1], [(5, "the end of the audit is missing after it")]),
         (lambda lines: lines[:-2], [(4, "the end of the audit is missing after it")]),
@@ -86,7 +86,11 @@ def test_lines_as_they_were_written_have_no_fault(key: str | None) -> None:
         (lambda lines: [*lines[:2], "{}", *lines[2:]], [(3, "this is no line of an audit")]),
         (
             lambda lines: [lines[0], lines[1][:-1] + ',"by":"bo"}', *lines[2:]],
-            [(2, "this is no line of an audit"), (3, "1 line before it missing")],
+            [
+                (2, "this is no line of an audit"),
+                (3, "1 line before it missing"),
+                (6, "it counts 4 lines, and there are 3"),
+            ],
         ),
         (lambda lines: [], [(1, "the audit is empty")]),
     ],

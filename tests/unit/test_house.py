@@ -111,6 +111,7 @@ PUBLIC = {
     ],
     perdure.clients: [
         "AgentClient",
+        "AuditEntry",
         "Batch",
         "BatchEntry",
         "BatchOf",

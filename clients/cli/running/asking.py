@@ -27,7 +27,7 @@ from perdure.clients.cli.running.following import conclude, follower
 from perdure.clients.cli.running.processes import ChildProcess, TemporalServer
 from perdure.clients.client import AgentClient
 from perdure.clients.turns.handle import Turn
-from perdure.temporal import acts
+from perdure.temporal.acts import sources
 from perdure.temporal.connect import connect, connect_local
 from perdure.text import harmless, one_line, word
 
@@ -102,7 +102,7 @@ async def session(
             else await connect(server.address)
         )
         with _interruptible():
-            acts.go_through("cli")
+            sources.go_through("cli")
             agents = AgentClient.from_temporal(client, task_queue=queue)
             yield LibrarianSession(
                 server, agents, {**settings, "PERDURE_TASK_QUEUE": queue, "PERDURE_GRACE_S": "2"}

@@ -31,7 +31,7 @@ from perdure.clients.gateway.operations import Call, Gateway
 from perdure.clients.gateway.problems import response_to
 from perdure.clients.gateway.static_answers import static_answer
 from perdure.clients.gateway.streams import EventStream
-from perdure.temporal.acts import through
+from perdure.temporal.acts.sources import through
 from perdure.text import one_line
 
 _LOGGERS = (

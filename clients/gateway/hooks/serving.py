@@ -20,7 +20,7 @@ from perdure.clients.gateway.hooks.tally import HookTally
 from perdure.clients.gateway.hooks.templates import Delivery
 from perdure.clients.gateway.inputs import Bodies, check_media_type, document_of, kept
 from perdure.clients.gateway.problems import RefusedError, response_to
-from perdure.temporal.acts import through
+from perdure.temporal.acts.sources import through
 
 _NO_CONTENT = 204
 _ACCEPTED = 202

@@ -23,7 +23,7 @@ from pydantic_core import to_json
 from perdure import errors, limits, validation
 from perdure.clients.gateway.mcp.forms import Filled, form_of
 from perdure.clients.gateway.mcp.served import Permission, Served
-from perdure.temporal.acts import through
+from perdure.temporal.acts.sources import through
 from perdure.text import arguments_exactly, arguments_in_brief, money, one_line, quoted, word
 from perdure.turn.approvals import check_kind
 from perdure.values.approvals import PendingApproval, Settlement

@@ -43,7 +43,7 @@ from perdure.clients.gateway.mcp.questions import can_ask, question_of, who
 from perdure.clients.gateway.mcp.served import Served
 from perdure.clients.gateway.mcp.turn_view import view
 from perdure.clients.turns.status import TurnStatus
-from perdure.temporal.acts import through
+from perdure.temporal.acts.sources import through
 from perdure.temporal.payloads import explain
 from perdure.values.approvals import PendingApproval, Settlement
 from perdure.values.reports import Outcome

@@ -30,11 +30,13 @@ from perdure.session.wire import (
     SessionSnapshot,
     Unqueue,
 )
-from perdure.temporal import acts, cancellations, failures, outcomes
+from perdure.temporal import failures, outcomes
+from perdure.temporal.acts import cancellations, sources
 from perdure.temporal.histories.turn_history import raw_value
 from perdure.temporal.names import (
     ADD_BUDGET,
     BATCH,
+    BATCH_PART,
     CLOSE,
     DECIDE,
     EMIT,
@@ -65,8 +67,8 @@ from perdure.values.approvals import Decision
 from perdure.values.budgets import BudgetUpdate
 
 _RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
-_SERVER = "history-service"
-"""The identity of the server itself, which ends what its parent has left."""
+_SERVER = ("history-service", "history-resetter")
+"""The identities of the server itself: it ends what a parent has left, and what is reset."""
 _STARTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
 _TURNS = (TURN, SCHEDULED_BATCH)
 """The types of workflows that have the input of a turn."""
@@ -158,18 +160,13 @@ class ActReader:
         """Note what was done without Perdure, or by a start that replaces a turn."""
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
             ended = event.workflow_execution_terminated_event_attributes
-            self._by_operator(event, "terminate", ended.identity, ended.reason)
+            if ended.identity not in _SERVER:
+                detail = "; ".join(filter(None, (ended.reason, f"as {ended.identity}")))
+                self._note(Act("terminate", _at(event), _key(event), detail=detail))
         elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             failed = event.workflow_task_failed_event_attributes
             if failed.cause == _RESET:
-                self._by_operator(event, "reset", failed.identity, failed.failure.message)
-
-    def _by_operator(self, event: HistoryEvent, name: str, identity: str, reason: str) -> None:
-        """Note what was done in Temporal, which knows the process and no name."""
-        if identity == _SERVER:
-            return
-        detail = "; ".join(part for part in (reason, identity and f"as {identity}") if part)
-        self._note(Act(name, _at(event), _key(event), detail=detail))
+                self._note(Act("reset", _at(event), _key(event), detail=failed.failure.message))
 
     async def _started(self, event: HistoryEvent) -> None:
         begun = event.workflow_execution_started_event_attributes
@@ -179,7 +176,7 @@ class ActReader:
         act, request = Act("start", _at(event), "start"), None
         try:
             raw = await self._raw(begun.input.payloads)
-            act.via = acts.via_of(raw.payload)
+            act.via = sources.via_of(raw.payload)
             memo = await self._memo(begun)
             if self._type in _TURNS:
                 request = unpack(raw, TurnRequest)
@@ -193,9 +190,9 @@ class ActReader:
         self._note(act)
 
     async def _memo(self, begun: WorkflowExecutionStartedEventAttributes) -> dict[str, Any]:
-        if acts.MEMO_STARTED not in begun.memo.fields:
+        if sources.MEMO_STARTED not in begun.memo.fields:
             return {}
-        [value] = await decoded(self._converter, [begun.memo.fields[acts.MEMO_STARTED]])
+        [value] = await decoded(self._converter, [begun.memo.fields[sources.MEMO_STARTED]])
         return value if isinstance(value, dict) else {}
 
     async def _updated(self, event: HistoryEvent) -> None:
@@ -225,7 +222,7 @@ class ActReader:
         """Read the input of a request into an act."""
         try:
             raw = await self._raw(payloads)
-            act.via = acts.via_of(raw.payload)
+            act.via = sources.via_of(raw.payload)
             read = _UPDATES[update](raw, update_id) if update in _UPDATES else _Read(update)
             if update == DECIDE:
                 read.detail = self._with_tool(read.detail)
@@ -275,7 +272,9 @@ class ActReader:
         if asked.external_workflow_execution.workflow_id:
             return  # its parent was cancelled
         reason, by = cancellations.requested(event, self._converter)
-        act = Act("cancel", _at(event), _key(event), by, acts.identified(asked.identity)[0], reason)
+        act = Act(
+            "cancel", _at(event), _key(event), by, sources.identified(asked.identity)[0], reason
+        )
         if cancellations.is_hidden(event, self._converter):
             act.by, act.detail, act.problem = None, "", f"{errors.DecryptionError.code}: {reason}"
         self._note(act)
@@ -299,6 +298,8 @@ def _start_of(workflow_type: str, raw: RawValue, memo: dict[str, Any], act: Act)
         return _Read("settle", decision.by, said)
     if workflow_type == SESSION:
         return _start_of_session(raw)
+    if workflow_type == BATCH_PART:
+        return _Read("start", by)
     if workflow_type == BATCH:
         batch = unpack(raw, BatchRequest)
         about = (f"agent {batch.agent}", counted(batch.items, "task"))

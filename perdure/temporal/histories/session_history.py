@@ -49,7 +49,8 @@ from perdure.session.wire import (
     TurnPart,
     Unqueue,
 )
-from perdure.temporal import cancellations, outcomes
+from perdure.temporal import outcomes
+from perdure.temporal.acts import cancellations
 from perdure.temporal.histories.turn_history import raw_value
 from perdure.temporal.names import (
     ADD_BUDGET,

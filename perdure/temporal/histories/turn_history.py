@@ -35,7 +35,8 @@ from temporalio.exceptions import (
 
 from perdure import errors
 from perdure.errors import PerdureError
-from perdure.temporal import cancellations, failures, outcomes
+from perdure.temporal import failures, outcomes
+from perdure.temporal.acts import cancellations
 from perdure.temporal.encryption.codec import Encryption
 from perdure.temporal.histories.workflow_tasks import TaskBoundaries
 from perdure.temporal.names import (

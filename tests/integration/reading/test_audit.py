@@ -9,7 +9,7 @@ import pytest
 
 from perdure import Agent, Budget, tool
 from perdure.clients import AgentClient, AuditEntry, Turn
-from perdure.temporal import acts
+from perdure.temporal.acts import sources
 from perdure.temporal.encryption.hiding import VARIABLE
 from perdure.temporal.encryption.keys import new_entry
 from perdure.testing import ByTask, FunctionModel, ScriptedModel, call, calls, says
@@ -23,7 +23,7 @@ from ...support.auditing import audited, brief, lately
 from ...support.delegating import delegate, editor, researcher
 from ...support.listing import eventually_listed
 from ...support.resets import reset, task_ends
-from ...support.scheduling import DAILY
+from ...support.scheduling import DAILY, existing
 from ...support.spending import until
 
 ANNA, BO = "anna@example.com", "Bo Berg"
@@ -56,10 +56,10 @@ def new_id() -> str:
     return f"audit-{secrets.token_hex(4)}"
 
 
-async def decided(turn: Turn, **by: str) -> None:
+async def decided(turn: Turn, by: str) -> None:
     """Approve the call of a turn."""
     [waiting_call] = await pending(turn)
-    await turn.approve(waiting_call, **by)
+    await turn.approve(waiting_call, by=by)
 
 
 @pytest.mark.accepts("G40")
@@ -79,12 +79,12 @@ async def test_each_act_on_a_turn_says_who_when_and_through_what(runtime: Runtim
         await turn.steer("be quick", id="m-1", by=BO)
         await turn.add_budget(Budget(tool_calls=2), iterations=1, by=ANNA)
         await turn.approve(ann, by=ANNA, reason="known")
-        with acts.through("cli"):
+        with sources.through("cli"):
             await turn.deny(cy, "has moved", by=BO)
         await turn.answer(question, "a secret", by=BO)
         await until(turn, Decided, 3)
         await pending(turn)
-        with acts.through("cli"):
+        with sources.through("cli"):
             await turn.cancel("enough", by=ANNA)
         await turn.wait(30)
         fork = await turn.fork(at_step=0, say="again", by=BO, id=other)
@@ -135,8 +135,7 @@ async def test_acts_on_sessions_batches_events_and_jobs_are_told(runtime: Runtim
         await session.wait(30)
         await session.close("over", by=BO)
         batch = await client.start_batch(f"{name}-b", "clerk", ["of a batch"], by=ANNA)
-        [child] = [t.id async for t in client.turns(parent=batch.id)] or [f"{batch.id}/1"]
-        await pending(client.turn(child))
+        await pending(await existing(client, f"{batch.id}/1"))
         await batch.cancel("too dear", by=BO)
         await batch.wait(30)
         await client.emit("built", key=f"{name}-e", by=BO, id="e-1")
@@ -197,7 +196,7 @@ async def test_acts_before_a_reset_are_told_once(runtime: Runtime) -> None:
     """The run after it has them again, copied or delivered anew; the reset itself is told."""
     since, turn_id = lately(), new_id()
     model = ScriptedModel(
-        calls(call("send", to="Ann")), says("done"), calls(call("send", to="Ann")), says("done")
+        calls(call("send", to="Ann")), calls(call("send", to="Ann")), says("done")
     )
     async with runtime(clerk(), model=model) as client:
         turn = await client.start("clerk", "go", id=turn_id, by=ANNA)
@@ -224,7 +223,7 @@ async def test_schedule_says_who_has_created_and_changed_it(runtime: Runtime) ->
     async with runtime(clerk(), model=ScriptedModel(says("done"))) as client:
         schedule = await client.create_schedule(name, "clerk", "go", **DAILY, by=ANNA)
         try:
-            with acts.through("cli"):
+            with sources.through("cli"):
                 await schedule.pause("ill", by=BO)
             await schedule.resume()
             await schedule.change(task="go on", by=ANNA)
@@ -332,7 +331,7 @@ async def test_workflow_that_cannot_be_read_is_one_line(runtime: Runtime) -> Non
             while len(entries) < 4:
                 entries = await audited(client, since, id_prefix=name)
         for number in range(3):
-            await client.temporal.get_workflow_handle(f"{name}-{number}").terminate("no use")
+            await client.temporal.get_workflow_handle(f"{name}-{number}").terminate(reason="no use")
         ended = await audited(client, since, {"terminate"}, id_prefix=name)
 
     told = [(entry.act, entry.id[-1], entry.by, bool(entry.problem)) for entry in entries]

@@ -489,8 +489,10 @@ async def test_change_keeps_what_it_does_not_name(runtime: Runtime) -> None:
             "jitter": None,
             "created_at": after.created_at,
             "last": after.last,
+            "log": after.log,
         }
     )
+    assert [entry.verb for entry in after.log] == ["changed", "paused", "run"]
     assert (after.is_paused, after.reason) == (True, "kept")
     assert old.output == "before"
     assert new.output == 7

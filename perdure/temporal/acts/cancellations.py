@@ -1,9 +1,9 @@
 """The names of the people and programs that cancel a workflow.
 
 Temporal's request has a reason, and the identity of the client. History keeps both, so the name is
-in the identity, after what the request was made through (`acts.identity`). A worker sees the reason
-alone. A connection that encrypts hides reason and name in the reason, and has the identity of the
-process.
+in the identity, after what the request was made through (`sources.identity`). A worker sees the
+reason alone. A connection that encrypts hides reason and name in the reason, and has the identity
+of the process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.client import Client
 from temporalio.converter import DataConverter, PayloadCodec
 
-from perdure.temporal import acts
+from perdure.temporal.acts import sources
 from perdure.temporal.encryption.codec import Encryption, revealed
 
 _BY = "by:"
@@ -33,15 +33,15 @@ def request_of(client: Client, reason: str, by: str | None) -> tuple[str, str]:
     """Return the reason and the identity of a request of this person or program."""
     codec = client.data_converter.payload_codec
     if not isinstance(codec, Encryption):
-        return reason, acts.identity(client.identity if by is None else f"{_BY}{by}")
+        return reason, sources.identity(client.identity if by is None else f"{_BY}{by}")
     hidden = codec.hide(json.dumps([reason, by], ensure_ascii=False) if by else reason)
-    return hidden, acts.identity(client.identity)
+    return hidden, sources.identity(client.identity)
 
 
 def requested(event: HistoryEvent, converter: DataConverter) -> tuple[str, str | None]:
     """Return the reason and the name of the event that records a request."""
     asked = event.workflow_execution_cancel_requested_event_attributes
-    _, name = acts.identified(asked.identity)
+    _, name = sources.identified(asked.identity)
     if name.startswith(_BY):
         return asked.cause, name.removeprefix(_BY)
     return _with_name(asked.cause, converter.payload_codec)

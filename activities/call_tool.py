@@ -96,21 +96,25 @@ class ToolNames:
 
     Each name becomes an activity, which is sync if any tool of that name is. `has_servers` enables
     the dynamic activity for tools of MCP servers. `taken` are activity types that the user
-    registers.
+    registers. With `are_hidden`, turns that begin here run every tool by a general activity, since
+    activity types are not encrypted; earlier turns still find the activities of these names.
     """
 
-    def __init__(self, tools: Iterable[Tool], *, has_servers: bool = False) -> None:
+    def __init__(
+        self, tools: Iterable[Tool], *, has_servers: bool = False, are_hidden: bool = False
+    ) -> None:
         self.is_async: dict[str, bool] = {}
         self.has_servers = has_servers
+        self._are_hidden = are_hidden
         self.taken: Collection[str] = ()
         for item in tools:
             self.is_async[item.name] = self.is_async.get(item.name, True) and item.is_async
 
     def activity_of(self, item: Tool) -> str:
         """Return the activity type that runs a tool."""
-        if item.name in self.is_async or (
-            isinstance(item, MCPTool) and self.is_of_server(item.name)
-        ):
+        is_of_server = isinstance(item, MCPTool) and self.is_of_server(item.name)
+        has_own = item.name in self.is_async or is_of_server
+        if has_own and not self._are_hidden:
             return item.name
         return CALL_TOOL if item.is_async else CALL_SYNC_TOOL
 

@@ -52,6 +52,7 @@ from perdure.keyed_events.wire import Registration
 from perdure.session.scheduled import MessageCall
 from perdure.session.wire import RecordCall
 from perdure.temporal import failures
+from perdure.temporal.encryption.hiding import labels_are_plain
 from perdure.temporal.names import (
     ASK_POLICY,
     CALL_MODEL,
@@ -260,7 +261,11 @@ def _tool_names(registry: Registry) -> ToolNames:
     offered = [tool for agent in registry.agents() for tool in agent.toolset().values()]
     tools = [tool for tool in offered if tool.asks is None]
     tools += [tool.undo for tool in tools if tool.undo is not None]
-    return ToolNames(tools, has_servers=any(agent.servers for agent in registry.agents()))
+    return ToolNames(
+        tools,
+        has_servers=any(agent.servers for agent in registry.agents()),
+        are_hidden=not labels_are_plain(),
+    )
 
 
 def _check_agents(registry: Registry, models: Models, names: ToolNames) -> None:

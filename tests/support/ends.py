@@ -317,14 +317,14 @@ ELSEWHERE = {
     errors.DecryptionError: (
         "ends a turn whose worker lacks the key, before it begins",
         (
-            "integration/worker/test_encryption.py"
+            "integration/encryption/test_encryption.py"
             "::test_worker_without_the_key_ends_a_new_turn_at_once"
         ),
     ),
     errors.PayloadDecodeError: (
         "told to who lacks the codec",
         (
-            "integration/worker/test_encrypted_turns.py"
+            "integration/encryption/test_encrypted_turns.py"
             "::test_turn_that_cannot_be_decoded_costs_a_list_one_line"
         ),
     ),

@@ -66,6 +66,7 @@ EXCEPTIONS = {
         *("cryptography", "google.protobuf"),
     },
     "perdure.temporal.encryption.hiding": {"os"},  # what logs and search attributes leave out
+    "perdure.workflows.turn.call_waits": {"sys"},  # whether Python drops a turn from its memory
     "perdure.temporal.trace_ids": {"sys"},  # whether a workflow is running in this thread
 }
 """What single modules may import in addition."""

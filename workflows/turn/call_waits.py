@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 
@@ -205,4 +206,6 @@ class CallWaits:
 async def _ended(task: asyncio.Task[None]) -> None:
     """Cancel a task that polls, and wait for its end."""
     task.cancel()
+    if isinstance(sys.exception(), GeneratorExit):
+        return  # a worker that stopped has dropped the turn, and nothing may run in it any more
     await workflow.wait([task])

@@ -1,10 +1,11 @@
-// The last day in numbers: how many turns, what they cost, why some failed, and a chart by the
-// hour.
+// The last day in numbers: how many turns, what they cost, why some failed, a chart by the hour,
+// and the versions of agents.
 
 import { fill, h } from "./dom.js";
 import { count, duration, money, plural } from "./format.js";
 import { lastOf } from "./listing.js";
 import { reasonOf } from "./reasons.js";
+import { versions } from "./versions.js";
 
 const HOUR = 3_600_000;
 const HOURS = 24;
@@ -27,6 +28,7 @@ export function day(element, turns, isWhole, onReason) {
       element,
       numbers(those, isWhole),
       h("div.day-row", null, chart(those, since), reasons(those, onReason)),
+      versions(those),
     );
 }
 

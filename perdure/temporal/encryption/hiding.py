@@ -21,7 +21,9 @@ def encrypts() -> bool:
 
 
 def labels_are_plain() -> bool:
-    """Return whether labels may be outside of payloads, where nothing encrypts them.
+    """Return whether labels and names of tools may stand where nothing encrypts them.
+
+    Labels are search attributes then, and names of tools activity types.
 
     Raises:
         ConfigurationError: The variable is neither a yes nor a no.

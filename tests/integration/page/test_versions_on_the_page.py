@@ -21,11 +21,11 @@ RULE = StopRule(over=1, failures=1)
 
 
 @pytest.mark.slow
-@pytest.mark.accepts("V45")
+@pytest.mark.accepts("V45", "V50")
 async def test_version_of_a_turn_is_in_the_list_and_in_its_facts(
     runtime: Runtime, chromium: Browser
 ) -> None:
-    """And the list is filtered by it, with a chip that ends the filter."""
+    """The list is filtered by it, with a chip that ends the filter, and compares the versions."""
     name = new_id("desk")
     agents = [support(version, name=name) for version in ("v1", "v2")]
     rollouts = {name: Rollout({"v2": 1.0}, stop=RULE)}
@@ -51,10 +51,20 @@ async def test_version_of_a_turn_is_in_the_list_and_in_its_facts(
             while await rows.count() != 2:  # noqa: ASYNC110 - the list is loaded
                 await asyncio.sleep(0.1)
         shown = await rows.all_inner_texts()
+        tables_of_one = await page.locator("table.versions").count()
         await page.get_by_role("button", name="Without version v1").click()
         async with asyncio.timeout(30):
             while await rows.count() != 3:  # noqa: ASYNC110 - the list is loaded
                 await asyncio.sleep(0.1)
+        table = page.locator("table.versions tr", has_text=name)
+        numbers = [line.split() for line in await table.all_inner_texts()]
 
+    assert tables_of_one == 0
+    # of each version its turns, those that have not ended, failed and were stopped; then the steps
+    assert [line[:6] for line in numbers] == [
+        [name, "v1", "2", "0", "0", "0"],
+        [name, "v2", "1", "0", "1", "0"],
+    ]
+    assert [line[6] for line in numbers] == ["1.0", "0.0"]
     assert "Version\nv1" in facts
     assert all(f"{name} v1" in row for row in shown)

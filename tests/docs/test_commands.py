@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from importlib import metadata
@@ -37,7 +38,8 @@ def named(*programs: str) -> list[Command]:
 @pytest.mark.parametrize("command", named("perdure"), ids=lambda command: command.text)
 def test_command_of_perdure_is_one(command: Command) -> None:
     """Its options exist and accept these values."""
-    begun = parsed(command.words[1:], {})
+    arguments = itertools.takewhile(lambda word: word not in (">", ">>"), command.words[1:])
+    begun = parsed(list(arguments), {})
 
     if begun is None:
         assert command.words[1] == "completion"

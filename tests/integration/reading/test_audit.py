@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import replace
 
 import pytest
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from perdure import Agent, Budget, tool
 from perdure.clients import AgentClient, AuditEntry, Turn
+from perdure.temporal import search_attributes
 from perdure.temporal.acts import sources
 from perdure.temporal.encryption.hiding import VARIABLE
 from perdure.temporal.encryption.keys import new_entry
@@ -22,6 +25,7 @@ from ...support.approving import pending
 from ...support.auditing import audited, brief, lately
 from ...support.delegating import delegate, editor, researcher
 from ...support.listing import eventually_listed
+from ...support.long_turns import begin, filling, reader, until_run
 from ...support.resets import reset, task_ends
 from ...support.scheduling import DAILY, existing
 from ...support.spending import until
@@ -342,3 +346,51 @@ async def test_workflow_that_cannot_be_read_is_one_line(runtime: Runtime) -> Non
         ("start", "9", ANNA, False),
     ]
     assert "no use; as " in next(entry.detail for entry in ended if entry.act == "terminate")
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("G42")
+async def test_acts_are_told_once_over_the_runs_of_a_long_turn(runtime: Runtime) -> None:
+    """A message that is sent again in the next run is not another one; the turn begins once."""
+    since, turn_id = lately(), new_id()
+    agent = reader(parallel_tools=True, max_iterations=9)
+    model = ScriptedModel(*filling(2), calls(call("send", to="Ann")), says("done"))
+    async with runtime(replace(agent, tools=[*agent.tools, send]), model=model) as client:
+        turn = await begin(client, turn_id=turn_id)
+        await turn.steer("be quick", id="m-1", by=BO)
+        await until_run(client, turn, 2)
+        [waiting_call] = await pending(turn)
+        await turn.steer("be quick", id="m-1", by=BO)
+        await turn.approve(waiting_call, by=ANNA)
+        await turn.result()
+        entries = await audited(client, since, {"approve"}, id_prefix=turn_id)
+
+    assert [(entry.act, entry.by) for entry in entries] == [
+        ("start", None),
+        ("steer", BO),
+        ("approve", ANNA),
+    ]
+
+
+@pytest.mark.accepts("G50")
+async def test_audit_of_a_data_subject_has_nothing_of_others(runtime: Runtime) -> None:
+    """By the entry among the labels; a label of a user is none."""
+    since, name = lately(), new_id()
+    entry = search_attributes.data_subject("p 1=2")
+    marked = TypedSearchAttributes([SearchAttributePair(search_attributes.LABELS, [entry])])
+    async with runtime(clerk(), model=FunctionModel(lambda _: says("done"))) as client:
+        await client.temporal.start_workflow(
+            "AgentTurn",
+            {"agent": "clerk", "task": "go"},
+            id=f"{name}-1",
+            task_queue=client.task_queue,
+            search_attributes=marked,
+        )
+        await (await client.start("clerk", "go", id=f"{name}-2", labels={"subject": "p"})).result()
+        await client.turn(f"{name}-1").result()
+        await eventually_listed(client, [f"{name}-1", f"{name}-2"], id_prefix=name)
+        entries = await audited(client, since, {"start"}, subject="p 1=2")
+        none = await audited(client, since, subject="p-2")
+
+    assert [entry.id for entry in entries] == [f"{name}-1"]
+    assert none == []

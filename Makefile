@@ -7,7 +7,7 @@ WORKERS ?= 4
 
 unexport PYTHONDONTWRITEBYTECODE  # or each process would rewrite the asserts of all tests anew
 
-.PHONY: demo test proof simulate simulate-all bench-effects bench-load bench-load-tables check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools image-check audit sbom release-tools mcp-servers mcp-conformance mcp-conformance-tools typescript acceptance bad-input mistakes screenshots lock clean
+.PHONY: demo test proof simulate simulate-all bench-effects bench-load bench-load-tables check types format dev docs docs-check docs-serve docs-tools test-slow test-local-model local-model-tools deploy-check deploy-tools image-check audit sbom release-tools mcp-servers oidc-provider mcp-conformance mcp-conformance-tools typescript acceptance bad-input mistakes screenshots lock clean
 
 # Every day
 
@@ -129,6 +129,12 @@ TYPESCRIPT = typescript@5.9.3 openapi-typescript@7.13.0  # the second needs the 
 
 mcp-servers:          ## MCP servers and a client of AG-UI that others have written in TypeScript, and its compiler, into node_modules, for tests; needs Node.js
 	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix . $(MCP_SERVERS) $(AGUI_CLIENT) $(TYPESCRIPT)
+
+OIDC_PROVIDER = oidc-provider@9.13.3
+
+oidc-provider:        ## a certified identity provider that others have written, into build/oidc-provider, for tests; needs Node.js
+	@mkdir -p build/oidc-provider
+	@npm install --silent --no-save --no-package-lock --no-fund --no-audit --prefix build/oidc-provider $(OIDC_PROVIDER)
 
 MCP_CONFORMANCE = @modelcontextprotocol/conformance@0.1.16 bun@1.4.5  # the second runs the first, which needs a newer Node.js than others do
 

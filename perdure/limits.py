@@ -377,6 +377,40 @@ A2A_PUSH_RETRY = timedelta(seconds=30)
 """... and one that has not begun, after shorter pauses at first."""
 TOKEN_CHARACTERS = 32
 """The fewest characters of a token of a gateway, be it of a file or of the environment."""
+HTTP_RATED = 10_000
+"""The number of callers and addresses whose requests a process counts for a rate."""
+HTTP_FAILURES = 20
+"""The number of requests of one address with a token that is not valid that a process refuses at
+once and then in each second, where an identity provider or a rate is set; further ones are told to
+wait."""
+HTTP_SESSION = timedelta(hours=8)
+"""How long a person who has logged in on the page stays logged in, ..."""
+HTTP_LOGIN = timedelta(minutes=10)
+"""... and the time for a login."""
+COOKIE_KEY_CHARACTERS = 32
+"""The fewest characters of `PERDURE_COOKIE_KEY`."""
+OIDC_TOKEN_CHARACTERS = 16_384
+"""The length of a token of an identity provider."""
+OIDC_LEEWAY = timedelta(seconds=30)
+"""How far the clocks of an identity provider and of a gateway may differ."""
+OIDC_CALL = timedelta(seconds=5)
+"""The time limit of a request to an identity provider."""
+OIDC_DOCUMENT_BYTES = 256 * 1024
+"""The size of what an identity provider answers, except its keys, ..."""
+OIDC_KEYS_BYTES = 1024 * 1024
+"""... the size of those, ..."""
+OIDC_KEYS = 200
+"""... and their number."""
+OIDC_FRESH = timedelta(minutes=5)
+"""The keys of an identity provider are read again after this time, ..."""
+OIDC_KEPT = timedelta(hours=24)
+"""... and those that there are go on for this time if they cannot be."""
+OIDC_LOOKS = 3
+"""How often a process reads the keys again at once because a token names an unknown one, ..."""
+OIDC_LOOK = timedelta(seconds=10)
+"""... and the pause between further times."""
+OIDC_RETRY = timedelta(seconds=5)
+"""The pause after which an identity provider that could not be read is asked again."""
 TENANT_CHARACTERS = 32
 """The length of the name of a tenant, which the ids of its turns begin with."""
 

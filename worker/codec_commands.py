@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from perdure import limits
+from perdure.clients.cli import options
 from perdure.clients.cli.group import Command, examples
 
 
@@ -19,19 +20,7 @@ from perdure.clients.cli.group import Command, examples
         "perdure codec --host 0.0.0.0 --origin https://ui.example.com --token-env CODEC_TOKEN",
     ),
 )
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    metavar="ADDRESS",
-    help="The IP address to listen on (default: 127.0.0.1).",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8081,
-    metavar="PORT",
-    help="The port; 0 for a free one (default: 8081).",
-)
+@options.listening(8081)
 @click.option(
     "--origin",
     "origins",
@@ -67,12 +56,12 @@ async def codec(
         put(encryption_keys.new_entry(new_key))
         return 0
     try:
-        from perdure.clients.gateway import codec_server, serving
+        from perdure.clients.gateway import addresses, codec_server, serving
     except ImportError:
         raise errors.ConfigurationError(
             "perdure codec needs more packages: pip install 'perdure[http]'"
         ) from None
-    if token_env is None and not codec_server.is_loopback(host):
+    if token_env is None and not addresses.is_loopback(host):
         raise errors.ConfigurationError(
             f"{host} can be reached from other machines, so a token is needed; name its variable"
             " with --token-env"

@@ -5,7 +5,9 @@ Like all commands, they import their modules when they run, so that the help is 
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +16,57 @@ from perdure.clients.cli import options
 from perdure.clients.cli.common import connected
 from perdure.clients.cli.group import Command, examples
 
+if TYPE_CHECKING:
+    from perdure.clients.gateway import Rate
+
+_provider = functools.partial(click.option, cls=options.SectionOption, section="Identity provider")
+
+
+class RateOption(click.ParamType["Rate"]):
+    """A rate of requests such as `20/s`."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Rate:
+        """Return the rate, or fail with a usage error."""
+        from perdure import errors
+        from perdure.clients.gateway import Rate
+
+        try:
+            return Rate.of(value)
+        except errors.ConfigurationError as error:
+            self.fail(error.message, param, ctx)
+
+
+_PROVIDER = options.together(
+    _provider("--oidc", "issuer", metavar="ISSUER", help="Take access tokens of this issuer too."),
+    _provider(
+        "--audience",
+        "audiences",
+        multiple=True,
+        metavar="NAME",
+        help="What its tokens name this gateway; may be repeated.",
+    ),
+    _provider(
+        "--claims",
+        "claims_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="A TOML file that says which claims are the name, the tenant and the permissions"
+        " (default: everybody without a tenant, with the roles of the claim roles).",
+    ),
+    _provider(
+        "--client-id",
+        metavar="ID",
+        help="The client as which the page logs people in; its secret is in PERDURE_OIDC_SECRET.",
+    ),
+    _provider(
+        "--url",
+        metavar="URL",
+        help="The address of the gateway for its callers, such as https://agents.example.com.",
+    ),
+)
+
 
 @click.command(
     cls=Command,
@@ -21,21 +74,10 @@ from perdure.clients.cli.group import Command, examples
         "perdure serve",
         "perdure serve --tokens tokens.toml --host 0.0.0.0 --port 8080",
         "perdure serve --hooks hooks.toml",
+        "perdure serve --oidc https://id.example.com --audience perdure --rate 20/s",
     ),
 )
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    metavar="ADDRESS",
-    help="The IP address to listen on (default: 127.0.0.1).",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    metavar="PORT",
-    help="The port; 0 for a free one (default: 8000).",
-)
+@options.listening(8000)
 @click.option(
     "--tokens",
     "tokens_file",
@@ -88,11 +130,18 @@ from perdure.clients.cli.group import Command, examples
     help=f"The same for one caller (default: {limits.HTTP_STREAMS_OF_CALLER}).",
 )
 @click.option(
+    "--rate",
+    type=RateOption(),
+    metavar="N/TIME",
+    help="The most requests of a caller, such as 20/s, 600/min or 5000/h (default: no limit).",
+)
+@click.option(
     "--temporal-ui",
     envvar="PERDURE_TEMPORAL_UI",
     metavar="URL",
     help="Temporal's web UI, to which the page links (default: PERDURE_TEMPORAL_UI, if set).",
 )
+@_PROVIDER
 @options.CONNECTION
 async def serve(
     host: str,
@@ -104,7 +153,13 @@ async def serve(
     max_connections: int,
     max_streams: int,
     max_streams_of_caller: int,
+    rate: Rate | None,
     temporal_ui: str | None,
+    issuer: str | None,
+    audiences: tuple[str, ...],
+    claims_file: Path | None,
+    client_id: str | None,
+    url: str | None,
     address: str | None,
     task_queue: str,
 ) -> int:
@@ -118,19 +173,17 @@ async def serve(
 
     try:
         from perdure.clients import gateway
-        from perdure.clients.gateway import serving
+        from perdure.clients.gateway import known_callers, serving
     except ImportError:
         raise errors.ConfigurationError(
             "perdure serve needs more packages: pip install 'perdure[http]'"
         ) from None
-    if tokens_file is None:
-        token, fragment = serving.own_token()
-        auth, quotas = gateway.one_token(token), None
-    else:
-        auth, fragment = gateway.tokens_from(tokens_file), ""
-        quotas = gateway.quotas_from(tokens_file)
-    hooks = () if hooks_file is None else gateway.hooks_from(hooks_file, quotas)
+    identity = known_callers.provider(issuer, audiences, claims_file, client_id, url)
+    auth, fragment, tenants = known_callers.callers(tokens_file, identity)
+    hooks = () if hooks_file is None else gateway.hooks_from(hooks_file, tenants)
     client = await connected(address, task_queue)
+    if identity is not None:
+        await identity.check()
     application = gateway.app(
         client,
         auth,
@@ -140,6 +193,8 @@ async def serve(
         max_streams=max_streams,
         max_streams_of_caller=max_streams_of_caller,
         temporal_ui=temporal_ui,
+        identity=identity,
+        rate=rate,
     )
     await serving.serve(
         application, host, port, fragment=fragment, max_connections=max_connections, say=note

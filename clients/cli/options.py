@@ -200,6 +200,25 @@ SESSION_BUDGET = together(_USD, _COUNTS)
 """The budget of a session, which has no limit of time."""
 
 
+def listening(port: int) -> Decorator[Any]:
+    """Return the options of a command that serves others: its address, and its port."""
+    return together(
+        click.option(
+            "--host",
+            default="127.0.0.1",
+            metavar="ADDRESS",
+            help="The IP address to listen on (default: 127.0.0.1).",
+        ),
+        click.option(
+            "--port",
+            type=click.IntRange(0, 65535),
+            default=port,
+            metavar="PORT",
+            help=f"The port; 0 for a free one (default: {port}).",
+        ),
+    )
+
+
 def iterations(name: str) -> Decorator[Any]:
     """Return the option for the limit of steps, or for an addition to it."""
     return limit(

@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from perdure.clients.gateway.auth import (
         Auth,
         Caller,
-        Permission,
         one_token,
         quotas_from,
         tokens_from,
     )
     from perdure.clients.gateway.hooks.definitions import Hook, hooks_from
+    from perdure.clients.gateway.oidc.claims import ClaimsTable, claims_from
+    from perdure.clients.gateway.oidc.login import LoginClient
+    from perdure.clients.gateway.oidc.provider import IdentityProvider
+    from perdure.clients.gateway.permissions import ROLES, Permission
     from perdure.clients.gateway.quotas import Quota
+    from perdure.clients.gateway.rates import Rate
 else:
     from perdure import lazy_exports
 
@@ -32,25 +36,35 @@ else:
             "perdure.clients.gateway.auth": [
                 "Auth",
                 "Caller",
-                "Permission",
                 "one_token",
                 "quotas_from",
                 "tokens_from",
             ],
             "perdure.clients.gateway.hooks.definitions": ["Hook", "hooks_from"],
+            "perdure.clients.gateway.oidc.claims": ["ClaimsTable", "claims_from"],
+            "perdure.clients.gateway.oidc.login": ["LoginClient"],
+            "perdure.clients.gateway.oidc.provider": ["IdentityProvider"],
+            "perdure.clients.gateway.permissions": ["ROLES", "Permission"],
             "perdure.clients.gateway.quotas": ["Quota"],
+            "perdure.clients.gateway.rates": ["Rate"],
         },
     )
 
 __all__ = [
+    "ROLES",
     "A2AAgent",
     "Auth",
     "Caller",
+    "ClaimsTable",
     "Hook",
+    "IdentityProvider",
+    "LoginClient",
     "Permission",
     "Quota",
+    "Rate",
     "a2a_agents_from",
     "app",
+    "claims_from",
     "hooks_from",
     "one_token",
     "quotas_from",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pydantic_core import to_json
 from starlette.applications import Starlette
@@ -23,6 +24,7 @@ from perdure.clients.gateway.hooks.serving import ServedHook
 from perdure.clients.gateway.middleware import PathLimit, SecurityHeaders
 from perdure.clients.gateway.operations import Gateway, Operation, operations_of
 from perdure.clients.gateway.problems import of_http
+from perdure.clients.gateway.rates import Rate, limited
 from perdure.clients.gateway.responses import routes as openai
 from perdure.clients.gateway.rest import (
     about,
@@ -42,6 +44,9 @@ from perdure.clients.gateway.rest import (
 )
 from perdure.clients.gateway.static_answers import static_answer
 from perdure.clients.gateway.streams import OpenRequests
+
+if TYPE_CHECKING:  # it imports pyjwt, which a gateway without a provider does not need
+    from perdure.clients.gateway.oidc.provider import IdentityProvider
 
 OPERATIONS = operations_of(
     turn_events,
@@ -80,6 +85,8 @@ def app(
     max_streams: int = limits.HTTP_STREAMS,
     max_streams_of_caller: int = limits.HTTP_STREAMS_OF_CALLER,
     temporal_ui: str | None = None,
+    identity: IdentityProvider | None = None,
+    rate: Rate | None = None,
 ) -> Starlette:
     """Create an application that serves turns over HTTP, to mount or to run.
 
@@ -99,11 +106,18 @@ def app(
         max_streams_of_caller: The largest number of them for one caller.
         temporal_ui: The address of Temporal's web UI, such as `http://localhost:8233`, to which the
             page links.
+        identity: An identity provider whose tokens are taken besides those that `auth` knows, and
+            that people log in with.
+        rate: The rate of requests of each caller in this process; without one, there is no limit.
 
     Raises:
         ConfigurationError: There are agents for A2A, and its packages are missing or two agents
             have the same name; or the address of the web UI is not one of the web.
     """
+    if identity is not None:
+        auth = identity.beside(auth)
+    if identity is not None or rate is not None:
+        auth = limited(auth, rate)
     gateway = Gateway(
         client,
         auth,
@@ -121,6 +135,7 @@ def app(
             *extras.routes(gateway),
             *_a2a(gateway, a2a_agents),
             *(hook.route() for hook in gateway.hooks),
+            *(identity.routes() if identity is not None else []),
             *static_page.routes(),
         ],
         middleware=[

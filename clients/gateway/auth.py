@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 from starlette.datastructures import Headers
@@ -20,6 +20,7 @@ from starlette.requests import Request
 
 from perdure import errors, limits, validation
 from perdure.base import Value
+from perdure.clients.gateway.permissions import ALL, Granted, Permission
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.quotas import Quota
 from perdure.temporal.payloads import explain
@@ -27,15 +28,6 @@ from perdure.validation import Must
 
 logger = logging.getLogger("perdure")
 
-Permission = Literal["read", "start", "control", "decide", "budget", "override"]
-"""What a caller may do.
-
-`read`: see turns, with their arguments, results and errors. `start`: start, fork and resume turns,
-and begin sessions, schedules and batches. `control`: steer, cancel, interrupt, pause, close and
-delete. `decide`: approve and deny calls. `budget`: set and add to limits, which override those of
-the agents. `override`: choose the model of a fork, and the priority and the version of a turn.
-"""
-_ALL: frozenset[Permission] = frozenset(get_args(Permission))
 _TENANT = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.TENANT_CHARACTERS}}}")
 Tenant = Annotated[
     str,
@@ -45,7 +37,7 @@ Tenant = Annotated[
     ),
 ]
 Permissions = Annotated[
-    frozenset[Permission], Must(f"a frozenset of {', '.join(map(repr, sorted(_ALL)))}")
+    frozenset[Permission], Must(f"a frozenset of {', '.join(map(repr, sorted(ALL)))}")
 ]
 _SETTLES_S = 1.0
 """A file that was written a shorter time ago may not be complete."""
@@ -63,6 +55,8 @@ class Caller:
             dashes and underscores. None for a caller that sees everything.
         may: What the caller may do; everything by default.
         quota: How much its tenant may have at the same time.
+        identity: What tells the caller apart from another one of the same name, such as the issuer
+            and the `sub` of its token; empty if its name does.
 
     Raises:
         ConfigurationError: A field is not valid.
@@ -70,11 +64,17 @@ class Caller:
 
     subject: validation.By
     tenant: Tenant | None
-    may: Permissions = _ALL
+    may: Permissions = ALL
     quota: Annotated[Quota, validation.instance("a Quota", Quota)] = Quota()
+    identity: Annotated[str, validation.instance("a string", str)] = ""
 
     def __post_init__(self) -> None:
         validation.check_fields(Caller, "Caller", self)
+
+    @property
+    def counted_as(self) -> tuple[str | None, str]:
+        """What its requests are counted by: its tenant, and what tells it apart there."""
+        return self.tenant, self.identity or self.subject
 
     @property
     def prefix(self) -> str:
@@ -102,6 +102,23 @@ Auth = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 """Returns the caller of a request; None if it is not known."""
 
 
+def nobody(_: Request) -> None:
+    """Know no caller, where all of them are those of an identity provider."""
+
+
+async def asked(auth: Auth, request: Request) -> Caller | None:
+    """Return what a function says about the caller of a request.
+
+    Raises:
+        TypeError: It returns something else than a caller or None.
+    """
+    answer = auth(request)
+    caller = await answer if inspect.isawaitable(answer) else answer
+    if caller is not None and not isinstance(caller, Caller):
+        raise TypeError(f"auth returned {validation.sort(caller)}, not a Caller or None")
+    return caller
+
+
 async def caller_of(request: Request, auth: Auth) -> Caller:
     """Return the caller of a request.
 
@@ -109,8 +126,7 @@ async def caller_of(request: Request, auth: Auth) -> Caller:
         RefusedError: The caller is not known.
         TypeError: The function returns something else.
     """
-    answer = auth(request)
-    caller = await answer if inspect.isawaitable(answer) else answer
+    caller = await asked(auth, request)
     if caller is None:
         raise RefusedError(
             401,
@@ -120,8 +136,6 @@ async def caller_of(request: Request, auth: Auth) -> Caller:
             " gateway printed at its start, or that its operator gave you",
             headers={"WWW-Authenticate": "Bearer"},
         )
-    if not isinstance(caller, Caller):
-        raise TypeError(f"auth returned {validation.sort(caller)}, not a Caller or None")
     return caller
 
 
@@ -134,10 +148,10 @@ class _TokenEntry(Value):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     subject: str
     tenant: str | None = None
-    may: frozenset[Permission] = _ALL
+    may: Granted = ALL
 
 
-class _Tenant(Value):
+class TenantNumbers(Value):
     """The numbers of a tenant; without one, the default."""
 
     name: str
@@ -155,7 +169,7 @@ class _Tenant(Value):
 
 class _TokensFile(Value):
     caller: tuple[_TokenEntry, ...]
-    tenant: tuple[_Tenant, ...] = ()
+    tenant: tuple[TenantNumbers, ...] = ()
 
     def callers(self) -> dict[str, Caller]:
         """Return the callers, by the digests of their tokens."""
@@ -264,7 +278,7 @@ def _callers_in(path: Path) -> dict[str, Caller]:
     return known
 
 
-def _check_tenants(path: Path, names: Sequence[str], numbers: Sequence[_Tenant]) -> None:
+def _check_tenants(path: Path, names: Sequence[str], numbers: Sequence[TenantNumbers]) -> None:
     """Refuse tenants that a database which ignores case could not tell apart, and numbers of none.
 
     Raises:
@@ -306,11 +320,16 @@ def one_token(token: str) -> Auth:
     return caller
 
 
+def bearer_of(request: Request) -> str | None:
+    """Return the bearer token of a request; None without one."""
+    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+    return credential.strip() if scheme.lower() == "bearer" else None
+
+
 def _digest_of(request: Request) -> str | None:
     """Return the SHA-256 of the bearer token of a request; None without one that is long enough."""
-    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
-    token = credential.strip()
-    if scheme.lower() != "bearer" or len(token) < limits.TOKEN_CHARACTERS:
+    token = bearer_of(request)
+    if token is None or len(token) < limits.TOKEN_CHARACTERS:
         return None
     return hashlib.sha256(token.encode()).hexdigest()
 

@@ -6,7 +6,6 @@ the JSON of protobuf. A payload that cannot be decrypted is returned as it is.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -95,14 +94,6 @@ def check_origin(origin: str) -> None:
             f"{origin!r} is not an origin; it is scheme, host and port, such as"
             " https://temporal.example.com, without a path"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only processes of this machine reach an address to listen on."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _holder_of(token: str | None) -> Callable[[Request], None]:

@@ -37,7 +37,8 @@ from starlette.routing import Route
 from perdure import limits
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway import inputs
-from perdure.clients.gateway.auth import Auth, Caller, Permission, caller_of
+from perdure.clients.gateway.auth import Auth, Caller, caller_of
+from perdure.clients.gateway.permissions import Permission
 from perdure.clients.gateway.problems import response_to
 from perdure.clients.gateway.quotas import ScheduleIds
 from perdure.clients.gateway.streams import EventStream, OpenRequests

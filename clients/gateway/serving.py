@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -20,7 +18,6 @@ _GRACE_S = 1
 """The time to end streams and long polls at the end; their clients go on elsewhere."""
 _BACKLOG = 2048
 _LOOPBACK = "127.0.0.1"
-_VARIABLE = "PERDURE_TOKEN"
 _UNSENT_BYTES = 64 * 1024
 """What the kernel keeps of an answer that the client has no room for. Without a limit it would take
 megabytes, and a connection would not notice that its client does not read."""
@@ -90,18 +87,6 @@ def _config(application: Starlette, max_connections: int) -> uvicorn.Config:
         ws="none",
         lifespan="off",
     )
-
-
-def own_token() -> tuple[str, str]:
-    """Return the token of a gateway without a file of tokens, and the end of its page's address.
-
-    The token is that of `PERDURE_TOKEN`, or else a random one. Only a random one is in the address,
-    as a fragment, which browsers do not send. The variable is removed, so that no tool of this
-    process acts with it.
-    """
-    token = os.environ.pop(_VARIABLE, "")
-    made = token or secrets.token_urlsafe()
-    return made, "" if token else f"#token={made}"
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from datetime import timedelta
@@ -53,7 +55,7 @@ class OpenRequests:
         Raises:
             RefusedError: Too many are open.
         """
-        who = caller.tenant, caller.subject
+        who = caller.counted_as
         if self._open[who] >= self.limit_of_caller:
             raise _busy(429, f"{self.limit_of_caller} streams and long polls of this caller")
         if who[0] is not None and self._of_tenant(who[0]) >= self._limit_of_tenant:
@@ -83,9 +85,10 @@ Frame = ServerSentEvent | bytes
 class EventStream(EventSourceResponse):
     """A stream of server-sent events, with a comment every 15 seconds.
 
-    It ends with its messages, when the client disconnects or does not read, or after an hour; a
-    client resumes it after the last id. `held` is released at its end. Without `retry`, it does
-    not begin with the pause after which a client resumes it.
+    It ends with its messages, when the client disconnects or does not read, or after an hour, or
+    when the token or the session of its caller expires; a client resumes it after the last id.
+    `held` is released at its end. Without `retry`, it does not begin with the pause after which a
+    client resumes it.
     """
 
     def __init__(
@@ -116,10 +119,17 @@ class EventStream(EventSourceResponse):
 
         with self._held:
             with contextlib.suppress(SendTimeoutError, TimeoutError):
-                async with asyncio.timeout(self._longest.total_seconds()):
+                async with asyncio.timeout(_longest_s(scope, self._longest)):
                     await super().__call__(scope, receive, noting)
             if is_open:
                 await send({"type": "http.response.body"})
+
+
+def _longest_s(scope: Scope, longest: timedelta) -> float:
+    """Return how long a stream may last, at most until its caller is no longer known."""
+    valid_until: float | None = scope.get("state", {}).get("valid_until")
+    left_s = math.inf if valid_until is None else max(0.0, valid_until - time.time())
+    return min(longest.total_seconds(), left_s)
 
 
 async def _beginning_with_retry(

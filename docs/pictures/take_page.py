@@ -19,9 +19,9 @@ from typing import Any
 import support_desk
 from playwright.async_api import Browser, async_playwright
 
+from perdure.clients.gateway import IdentityProvider, LoginClient, one_token, serving
 from perdure.clients.gateway import app as gateway
-from perdure.clients.gateway import one_token, serving
-from perdure.testing import local_runtime
+from perdure.testing import FakeIssuer, local_runtime
 from perdure.worker.dev.server import DevServer
 
 HERE = Path(__file__).parent
@@ -30,6 +30,8 @@ PHONE = {"viewport": {"width": 390, "height": 780}, "device_scale_factor": 2}
 DARK = {"color_scheme": "dark"}
 TOKEN = secrets.token_urlsafe()
 
+LOGIN = "page-login"
+"""The picture of somebody who has no token."""
 PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "page-list": ("turns", "Check all open invoices", DESK),
     "page-list-dark": ("turns", "Check all open invoices", DESK | DARK),
@@ -46,6 +48,7 @@ PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "page-sessions": ("sessions", "customer-42", DESK),
     "page-batches": ("batches", "invoices-11", DESK),
     "page-schedules": ("schedules", "nightly", DESK),
+    LOGIN: ("turns", "Who are you?", {"viewport": {"width": 900, "height": 300}}),
 }
 """Each picture with its view, a text that the view must have, and the browser."""
 
@@ -53,13 +56,23 @@ PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
 @contextlib.asynccontextmanager
 async def served() -> AsyncIterator[str]:
     """The address of the page of the support desk."""
+    with FakeIssuer() as issuer:
+        identity = IdentityProvider(issuer.url, ["desk"], client=LoginClient("page"))
+        async with served_with(identity) as url:
+            yield url
+
+
+@contextlib.asynccontextmanager
+async def served_with(identity: IdentityProvider) -> AsyncIterator[str]:
+    """The same, where people may also log in with an identity provider."""
     async with (
         DevServer(folder=None, port=0) as server,
         local_runtime(
             support_desk.app(), model=support_desk.models(), address=server.address.address
         ) as client,
         serving.served(
-            gateway(client, one_token(TOKEN), temporal_ui=server.address.ui), (0,)
+            gateway(client, one_token(TOKEN), temporal_ui=server.address.ui, identity=identity),
+            (0,),
         ) as url,
         support_desk.open_for_business(client),
     ):
@@ -71,7 +84,8 @@ async def take(browser: Browser, url: str, name: str) -> None:
     view, text, options = PICTURES[name]
     context = await browser.new_context(**options)
     page = await context.new_page()
-    await page.goto(f"{url}#token={TOKEN}")
+    if name != LOGIN:
+        await page.goto(f"{url}#token={TOKEN}")
     await page.goto(f"{url}#/{view}")
     await page.locator("main").get_by_text(text).first.wait_for(timeout=30_000)
     await page.wait_for_timeout(2_500)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perdure.activities.provider import ModelRequest
     from perdure.testing.effects import Grade, MadeEffect, grade, read_effects
+    from perdure.testing.fake_issuer import FakeIssuer
     from perdure.testing.fake_mcp import FakeMCPServer
     from perdure.testing.faults import Fault, Terms
     from perdure.testing.runtime import Runtime, local_runtime
@@ -36,6 +37,7 @@ else:
         {
             "perdure.activities.provider": ["ModelRequest"],
             "perdure.testing.effects": ["MadeEffect", "Grade", "grade", "read_effects"],
+            "perdure.testing.fake_issuer": ["FakeIssuer"],
             "perdure.testing.fake_mcp": ["FakeMCPServer"],
             "perdure.testing.faults": ["Fault", "Terms"],
             "perdure.testing.runtime": ["Runtime", "local_runtime"],
@@ -57,6 +59,7 @@ else:
 
 __all__ = [
     "ByTask",
+    "FakeIssuer",
     "FakeMCPServer",
     "Fault",
     "FunctionModel",

@@ -711,7 +711,7 @@ class Surface:
 
 SURFACES = {
     "python": Surface("Python"),
-    "rest": Surface("REST", names("rest hooks")),
+    "rest": Surface("REST", names("rest hooks oidc")),
     "sse": Surface("SSE"),
     "responses": Surface("Responses", names("responses")),
     "agui": Surface("AG-UI", names("agui")),

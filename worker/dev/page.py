@@ -38,7 +38,7 @@ async def page(
         ConfigurationError: No port is free, or the data converter is not valid.
     """
     try:
-        from perdure.clients.gateway import app, one_token, serving
+        from perdure.clients.gateway import app, known_callers, one_token, serving
     except ImportError:
         yield None
         return
@@ -48,7 +48,7 @@ async def page(
         data_converter=agents.data_converter if agents else None,
     )
     ports = (0,) if any_port else range(PORT, PORT + _TRIED)
-    token, fragment = serving.own_token()
+    token, fragment = known_callers.own_token()
     application = app(client, one_token(token), temporal_ui=where.ui or None)
     async with serving.served(application, ports) as url:
         yield f"{url}/ui/{fragment}"

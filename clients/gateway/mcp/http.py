@@ -49,7 +49,7 @@ class ServedToCaller(Served):
 
     Attributes:
         caller: The caller.
-        credential: The header that it proved that by; empty without one.
+        credential: The header that it proved that by: a token, or the cookie of a session.
         open_requests: What counts its calls that wait.
     """
 
@@ -141,7 +141,7 @@ class Endpoint:
         served = ServedToCaller(
             client=self._gateway.client,
             caller=caller,
-            credential=request.headers.get("authorization", ""),
+            credential=request.headers.get("authorization") or request.headers.get("cookie", ""),
             open_requests=self._gateway.open_requests,
         )
         _served.set(served)

@@ -18,6 +18,7 @@ export class Problem extends Error {
     this.title = body.title ?? `Status ${status}`;
     this.code = body.code ?? "";
     this.errors = body.errors ?? [];
+    this.login = null; // the address where people log in, if nobody is known and there is one
   }
 
   /** What a person can do about it. */
@@ -34,7 +35,7 @@ const ADVICE = {
   TURN_CONFLICT: "A turn of this id has another agent or task. Give another id.",
   INVALID_REQUEST: "Correct it and try again.",
   SESSION_CLOSED: "A closed session takes no messages. Begin another one.",
-  403: "Ask for a token with this permission.",
+  403: "Ask for this permission.",
   404: "It may be too old for Temporal to have it, or belong to another tenant.",
   429: "Close other tabs that follow turns, or try again in a moment.",
   503: "Temporal does not answer. Try again in a moment.",
@@ -122,6 +123,7 @@ async function problemOf(response) {
     // a proxy's page is no problem document
   }
   const problem = new Problem(response.status, body);
+  problem.login = response.headers.get("Perdure-Login");
   if (response.status === 401)
     dispatchEvent(new CustomEvent("unauthenticated", { detail: problem }));
   return problem;

@@ -1,6 +1,6 @@
 // Who uses the page: what the gateway says of the caller, and the token.
 
-import { get, token } from "./api.js";
+import { get, post, token } from "./api.js";
 import { fill, h } from "./dom.js";
 import { problem, show } from "./dialogs.js";
 
@@ -16,8 +16,7 @@ export async function load(isFromAddress) {
   }
   const name = known.tenant ? `${known.subject} · ${known.tenant}` : known.subject;
   const open = h("button.link", { type: "button", onclick: about, title: "What you may do" }, name);
-  const keys = h("button.link", { type: "button", onclick: forget }, "Forget token");
-  fill(document.getElementById("who"), open, " ", token.get() ? keys : null);
+  fill(document.getElementById("who"), open, " ", leave());
 }
 
 const MAY = {
@@ -50,14 +49,31 @@ function about() {
           known.may.map((one) => h("li", null, MAY[one] ?? one)),
         ),
       ),
+      known.session_ends_at && [
+        h("dt", null, "Logged in until"),
+        h("dd", null, new Date(known.session_ends_at).toLocaleString()),
+      ],
       h("dt", null, "Gateway"),
       h("dd", null, `Perdure ${known.version ?? ""}`),
     ),
   );
 }
 
+/** The button that ends what this browser knows of the caller; null if that is not its business. */
+function leave() {
+  if (known.session_ends_at)
+    return h("button.link", { type: "button", onclick: logOut }, "Log out");
+  if (token.get()) return h("button.link", { type: "button", onclick: forget }, "Forget token");
+  return null;
+}
+
 function forget() {
   token.forget();
+  location.reload();
+}
+
+async function logOut() {
+  await post("ui/logout", "{}");
   location.reload();
 }
 
@@ -71,7 +87,8 @@ export function inTemporal(turnId, runId) {
   return `${known.temporal_ui}/${encodeURIComponent(turnId)}/${encodeURIComponent(runId)}/timeline`;
 }
 
-/** A form for the token, which stays in this tab. */
+/** What is shown if nobody is known: where to log in, if that is possible, or a form for the token,
+ * which stays in this tab. */
 export function tokenForm(error, onToken) {
   const input = h("input", {
     type: "password",
@@ -80,24 +97,27 @@ export function tokenForm(error, onToken) {
     required: true,
     "aria-describedby": "token-hint",
   });
+  const field = h(
+    "div.field",
+    null,
+    h("label", { for: "token" }, "Token"),
+    input,
+    h("span.hint", { id: "token-hint" }, `${hint(error)} It stays in this tab.`),
+  );
+  const go = h("button", { type: "submit" }, "Continue");
+  if (!error.login) go.classList.add("primary");
+  const rest = [field, h("div.buttons", null, go)];
   const form = h(
     "form.card.narrow",
     null,
     h("h1", null, "Who are you?"),
     token.get() ? problem(error) : null,
-    h(
-      "div.field",
-      null,
-      h("label", { for: "token" }, "Token"),
-      input,
-      h(
-        "span.hint",
-        { id: "token-hint" },
-        "The bearer token that the gateway printed at its start, or that its operator gave you. " +
-          "It stays in this tab.",
-      ),
-    ),
-    h("div.buttons", null, h("button.primary", { type: "submit" }, "Continue")),
+    error.login
+      ? [
+          h("div.buttons", null, logIn(error)),
+          h("details.more", null, h("summary", null, "Use a token"), rest),
+        ]
+      : rest,
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -106,4 +126,21 @@ export function tokenForm(error, onToken) {
     onToken();
   });
   return form;
+}
+
+function hint(error) {
+  return error.login
+    ? "A bearer token that the gateway's operator, or your identity provider, gave you."
+    : "The bearer token that the gateway printed at its start, or that its operator gave you.";
+}
+
+/** The button that leads to the login, which comes back to this view. */
+function logIn(error) {
+  const page = location.pathname.endsWith("/chat.html") ? "chat.html" : "";
+  const address = `${error.login}?to=${encodeURIComponent(page + location.hash)}`;
+  return h(
+    "button.primary",
+    { type: "button", onclick: () => location.assign(address) },
+    "Log in",
+  );
 }

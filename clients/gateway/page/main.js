@@ -78,7 +78,7 @@ function unauthenticated(error) {
   counting.abort();
   closeDialogs();
   fill(main, tokenForm(error, start));
-  main.querySelector("input").focus();
+  main.querySelector("input, button.primary").focus();
 }
 
 async function start(isFromAddress = false) {

@@ -19,8 +19,8 @@ _TYPES: Mapping[int, str] = {
     403: "permission_error",
     429: "rate_limit_error",
 }
-_AGAIN = "TOO_MANY_REQUESTS"
-"""The code of requests that were refused before anything was done."""
+_AGAIN = ("TOO_MANY_REQUESTS", "ISSUER_UNREACHABLE")
+"""The codes of requests that were refused before anything was done, and may succeed later."""
 _SHOWN = 200
 _SUPPORTED = (
     "this gateway has responses, conversations, models and chat.completions below /openai/v1"
@@ -41,10 +41,10 @@ def refusal(error: Exception) -> Response:
     """Return the response to a request that failed.
 
     OpenAI's clients repeat a request after a conflict and after an error of the server. That could
-    start a turn twice, so they are told not to, unless too many requests are open.
+    start a turn twice, so they are told not to, unless the request was refused for the moment.
     """
     problem, headers = problem_of(error)
-    again = {"X-Should-Retry": "true" if problem.code == _AGAIN else "false"}
+    again = {"X-Should-Retry": "true" if problem.code in _AGAIN else "false"}
     content = {"error": _fields(problem)}
     return JSONResponse(content, _status(problem), {**(headers or {}), **again})
 

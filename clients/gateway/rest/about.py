@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from datetime import UTC, datetime
 from importlib.metadata import version
 from urllib.parse import quote, urlsplit
 
 from perdure import errors
 from perdure.base import Value
-from perdure.clients.gateway.auth import Permission
 from perdure.clients.gateway.operations import Call, operation
+from perdure.clients.gateway.permissions import Permission
 
 
 class About(Value):
@@ -22,6 +24,8 @@ class About(Value):
         temporal_ui: The address of the workflows in Temporal's web UI; `/` and the encoded id of a
             turn lead to the turn. Null if the gateway does not know it, and for a caller with a
             tenant, because the web UI shows all tenants.
+        session_ends_at: When the session of a person who has logged in ends; null for a caller with
+            a token.
     """
 
     version: str
@@ -29,6 +33,7 @@ class About(Value):
     tenant: str | None = None
     may: tuple[Permission, ...]
     temporal_ui: str | None = None
+    session_ends_at: datetime | None = None
 
 
 def workflows_in(temporal_ui: str, namespace: str) -> str:
@@ -51,9 +56,20 @@ async def get_about(call: Call) -> About:
     """Return what the caller may do, and where Temporal's web UI is."""
     caller = call.caller
     return About(
-        version=version("perdure"),
+        version=_version(),
         subject=caller.subject,
         tenant=caller.tenant,
         may=tuple(sorted(caller.may)),
         temporal_ui=call.gateway.temporal_ui if caller.tenant is None else None,
+        session_ends_at=_moment(getattr(call.request.state, "session_ends_at", None)),
     )
+
+
+@functools.cache
+def _version() -> str:
+    """Return the version of Perdure, which takes a millisecond to read."""
+    return version("perdure")
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

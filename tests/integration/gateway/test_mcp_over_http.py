@@ -19,7 +19,7 @@ from starlette.routing import Route
 from perdure import Agent, tool
 from perdure.clients import AgentClient
 from perdure.clients.gateway import Caller, app
-from perdure.clients.gateway.auth import Permission
+from perdure.clients.gateway.permissions import Permission
 from perdure.errors import LLMAuthError
 from perdure.events import Decided
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says

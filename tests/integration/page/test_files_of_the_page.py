@@ -110,6 +110,7 @@ async def test_gateway_says_what_the_caller_may_and_where_temporal_is(runtime: R
         "tenant": None,
         "may": sorted(get_args(Permission)),
         "temporal_ui": f"http://localhost:8233/namespaces/{namespace}/workflows",
+        "session_ends_at": None,
     }
     assert (about["rita"]["tenant"], about["rita"]["may"]) == ("acme", ["read"])
     assert about["rita"]["temporal_ui"] is unknown["temporal_ui"] is None

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from perdure.clients.batches.listing import BatchEntry
     from perdure.clients.batches.status import BatchResult, BatchStatus, TaskState
     from perdure.clients.client import AgentClient
+    from perdure.clients.erasing.receipts import ErasureReceipt
     from perdure.clients.handles import Entry, Handle, Status
     from perdure.clients.reading.events import CaughtUp, Event
     from perdure.clients.reading.lists import Listing, Page
@@ -61,6 +62,7 @@ else:
                 "BatchStatus",
                 "TaskState",
             ],
+            "perdure.clients.erasing.receipts": ["ErasureReceipt"],
             "perdure.clients.turns.changes": ["Change"],
             "perdure.clients.turns.decisions": ["DecidedCall"],
             "perdure.clients.turns.deliveries": ["WebhookDelivery"],
@@ -111,6 +113,7 @@ __all__ = [
     "DecidedCall",
     "Effect",
     "Entry",
+    "ErasureReceipt",
     "Event",
     "Handle",
     "Listing",

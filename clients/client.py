@@ -160,6 +160,9 @@ class AgentClient(Finder, EventSender):
                 waits for a person, for budget or for a provider. Its host has to be allowed, too.
             version: The version of the agent, instead of the one that the rollout of the worker
                 chooses. Delegates and agents that the turn is handed over to have their own.
+            subject: The person or customer whose data it is, such as `customer-4711`: one line of
+                at most 128 characters. It is encrypted with a key of its own, which `erase`
+                destroys, and so are delegates and forks. It needs `PERDURE_SUBJECT_KEYS`.
             client_tools: Tools that the caller runs, for an agent with `takes_tools`: a call waits
                 in `Turn.client_calls` for `finish_call`. At most 128, of 64 KiB together. Delegates
                 and agents that the turn is handed over to do not get them.
@@ -185,7 +188,10 @@ class AgentClient(Finder, EventSender):
             TooLargeError: The input is too large.
             InvalidRequestError: The id is empty or too long, there is no task, the deadline has
                 passed or is not after the delay, or a value is not one of those named here.
-            ConfigurationError: The output type cannot be enforced on a model.
+            ConfigurationError: The output type cannot be enforced on a model, or a subject is named
+                without a store of its keys.
+            ErasedError: The subject is being erased; or it was, and must not return.
+            KeyStoreError: The store of the keys of subjects does not answer.
             ServerUnreachableError: Temporal does not answer.
         """
         output_type = start_request.type_of(agent, output, given.get("output_schema"))

@@ -17,6 +17,8 @@ from perdure.clients.auditing.reading import Auditor
 from perdure.clients.batches import listing as batch_listing
 from perdure.clients.batches.handle import Batch
 from perdure.clients.batches.listing import BatchEntry
+from perdure.clients.erasing.erasure import GRACE, erase
+from perdure.clients.erasing.receipts import ErasureReceipt
 from perdure.clients.reading.feed import Feeds
 from perdure.clients.reading.lists import Listing
 from perdure.clients.schedules.definition import MOMENT
@@ -39,7 +41,7 @@ from perdure.text import word
 from perdure.values.approvals import PendingApproval
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.states import State
-from perdure.values.turn_options import Version
+from perdure.values.turn_options import Subject, Version
 
 logger = logging.getLogger("perdure")
 _AgentFilter = Annotated[
@@ -120,6 +122,7 @@ class Finder:
         schedule: validation.Unicode | None = None,
         id_prefix: validation.Unicode | None = None,
         version: Version | None = None,
+        subject: Subject | None = None,
         limit: validation.Count | None = None,
     ) -> Listing[TurnEntry]:
         """List the turns of the namespace, of all task queues.
@@ -137,6 +140,7 @@ class Finder:
             schedule: Only turns that the schedule of this id started.
             id_prefix: Only turns whose id begins with this, delegates included.
             version: Only turns that were started with this version of their agent.
+            subject: Only turns of this data subject, also after it was erased.
             limit: The largest number of turns; without it, all of them, read page by page.
 
         Raises:
@@ -157,6 +161,7 @@ class Finder:
             schedule=schedule,
             id_prefix=id_prefix,
             version=version,
+            subject=subject,
         )
         return listing.turns(self._client, self._marks.index, filters, limit)
 
@@ -258,6 +263,7 @@ class Finder:
         *,
         labels: validation.FilterTexts | None = None,
         id_prefix: validation.Unicode | None = None,
+        subject: Subject | None = None,
         limit: validation.Count | None = None,
     ) -> Listing[SessionEntry]:
         """List the sessions of the namespace, open sessions first, then the last ended first.
@@ -268,6 +274,7 @@ class Finder:
             agent: Only sessions that were begun with this agent.
             labels: Only sessions with all of these labels.
             id_prefix: Only sessions whose id begins with this.
+            subject: Only sessions of this data subject, also after it was erased.
             limit: The largest number of sessions; without it, all of them, read page by page.
 
         Raises:
@@ -278,9 +285,46 @@ class Finder:
         """
         name = agent.name if isinstance(agent, Agent) else agent
         filters = Filter(
-            agent=name, labels=dict(labels or {}), id_prefix=id_prefix, workflows=(SESSION,)
+            agent=name,
+            labels=dict(labels or {}),
+            id_prefix=id_prefix,
+            subject=subject,
+            workflows=(SESSION,),
         )
         return session_listing.sessions(self._client, self._marks.index, filters, limit)
+
+    @validation.arguments("the erasure")
+    async def erase(
+        self,
+        subject: Subject,
+        *,
+        by: validation.By | None = None,
+        grace: validation.Time = GRACE,
+    ) -> ErasureReceipt:
+        """Destroy the key of a data subject, after ending what is open of it.
+
+        Schedules are deleted; turns, sessions and batches are cancelled, and terminated if they
+        have not ended after `grace`. Nobody can read any of it afterwards, also not in a backup of
+        Temporal. An erasure that was interrupted is completed by another one.
+
+        Args:
+            subject: The data subject.
+            by: The person or program that erases it: one line, at most 200 characters. It is in the
+                receipt.
+            grace: How long what is open may take to end.
+
+        Returns:
+            What was done at each place, and what retention will do.
+
+        Raises:
+            InvalidRequestError: The store of keys has never had a key of the subject, or a value is
+                not valid.
+            ConfigurationError: The client has no store of keys.
+            KeyStoreError: The store of keys does not answer.
+            ServerUnreachableError: Temporal does not answer, or does not end what is open; the key
+                is kept.
+        """
+        return await erase(self._client, subject, by, grace)
 
     async def pending_approvals(
         self,

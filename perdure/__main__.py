@@ -27,6 +27,7 @@ from perdure.clients.cli.batches import batch
 from perdure.clients.cli.calls import finish
 from perdure.clients.cli.completion import VARIABLE, completion
 from perdure.clients.cli.emit import emit
+from perdure.clients.cli.erase import erase
 from perdure.clients.cli.group import SETTINGS, CommandGroup
 from perdure.clients.cli.schedules import schedule
 from perdure.clients.cli.sessions import chat, session
@@ -46,7 +47,7 @@ Run `perdure COMMAND --help` for more, with examples.
 """
 COMMANDS = (
     *turns.commands.values(),
-    *(versions, finish, emit, chat, session, schedule, batch),
+    *(versions, finish, emit, erase, chat, session, schedule, batch),
     *(dev, worker, deploy, serve, codec, hooks, setup, audit, doctor),
     *(ask, demo, mcp, completion),
 )

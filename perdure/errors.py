@@ -50,6 +50,8 @@ PerdureError                        something unexpected; the message says where
     ├── UnknownVersionError         a later release recorded this: use that release
     ├── PayloadDecodeError          the turn is encoded by a codec that this process does not have
     │   └── DecryptionError         its key is missing here, or it was changed or put elsewhere
+    │       └── ErasedError         its data subject was erased: nobody can read it any more
+    ├── KeyStoreError               the store with the keys of data subjects does not answer
     ├── ConfigurationError          fix the set-up: the message says what
     ├── TooManyRequestsError        too many updates of a turn or session are under way: try later
     └── ServerUnreachableError      no Temporal server answers at this address
@@ -81,9 +83,11 @@ __all__ = [
     "DuplicateToolError",
     "EffectNotUndoneError",
     "EffectUnknownError",
+    "ErasedError",
     "ErrorInfo",
     "GuardrailError",
     "InvalidRequestError",
+    "KeyStoreError",
     "LLMAuthError",
     "LLMBudgetExceededError",
     "LLMError",
@@ -484,6 +488,19 @@ class DecryptionError(PayloadDecodeError):
     """A payload is encrypted with a key that is missing, or was changed, or is of another turn."""
 
     code = "DECRYPTION"
+
+
+class ErasedError(DecryptionError):
+    """The data subject was erased: its key is destroyed, so nobody can read this any more."""
+
+    code = "ERASED"
+
+
+class KeyStoreError(PerdureError):
+    """The store with the keys of data subjects does not answer."""
+
+    code = "KEY_STORE"
+    default_severity = Severity.FATAL
 
 
 class ConfigurationError(PerdureError):

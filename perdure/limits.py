@@ -472,6 +472,8 @@ NOTE_CHARACTERS = 200
 """The length of the name of an event, and of the note of a wait."""
 BY_CHARACTERS = 200
 """The length of the name of the person or program that made a decision."""
+SUBJECT_CHARACTERS = 128
+"""The length of the name of a data subject."""
 
 WINDOW_SHARE = 0.8
 """The share of a model's window, without the answer's part, that a complete transcript may take.

@@ -98,7 +98,8 @@ class Must:
         return value
 
 
-def _is_visible_line(value: object, max_characters: int) -> bool:
+def is_visible_line(value: object, max_characters: int) -> bool:
+    """Return whether a value is one line of visible characters."""
     return (
         isinstance(value, str)
         and bool(value.strip())
@@ -134,7 +135,7 @@ By = Annotated[
     str,
     Must(
         f"one line of 1 to {limits.BY_CHARACTERS} visible characters",
-        lambda value: _is_visible_line(value, limits.BY_CHARACTERS),
+        lambda value: is_visible_line(value, limits.BY_CHARACTERS),
     ),
 ]
 """The name of the person or program that made a decision."""
@@ -144,7 +145,7 @@ MessageId = Annotated[
     str,
     Must(
         f"one line of 1 to {limits.MESSAGE_ID_CHARACTERS} visible characters",
-        lambda value: _is_visible_line(value, limits.MESSAGE_ID_CHARACTERS),
+        lambda value: is_visible_line(value, limits.MESSAGE_ID_CHARACTERS),
     ),
 ]
 """The id of a message to a turn, also one that an earlier release has sent."""
@@ -152,9 +153,7 @@ NewMessageId = Annotated[
     str,
     Must(
         f"one line of 1 to {limits.MESSAGE_ID_CHARACTERS} visible characters, {_IN_PATHS}",
-        lambda value: (
-            _is_visible_line(value, limits.MESSAGE_ID_CHARACTERS) and stays_in_urls(value)
-        ),
+        lambda value: is_visible_line(value, limits.MESSAGE_ID_CHARACTERS) and stays_in_urls(value),
     ),
 ]
 """The id of a message that a caller sends."""

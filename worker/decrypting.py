@@ -27,7 +27,7 @@ from temporalio.worker import (
 from perdure import errors
 from perdure.temporal.acts import cancellations
 from perdure.temporal.encryption import codec as encryption
-from perdure.temporal.encryption import marks
+from perdure.temporal.encryption import contexts, data_keys, marks
 from perdure.worker.wrapped_workflow import WrappedRunner, WrappedWorkflow
 
 logger = logging.getLogger("perdure")
@@ -63,6 +63,14 @@ class _DecryptingInstance(WrappedWorkflow):
         super().__init__(inner)
         self._codec = codec
         self._workflow_id = workflow_id
+        self._data_key = ""
+        if data_keys.of(codec) is not None:
+            self.get_serialization_context = self._keyed_context  # type: ignore[method-assign]
+
+    def _keyed_context(self, command_info: Any) -> Any:
+        """Return the context of a payload, with the data key of the input of this workflow."""
+        context = self._inner.get_serialization_context(command_info)
+        return contexts.keyed(context, self._data_key)
 
     def activate(self, act: Any) -> Any:
         for job in act.jobs:
@@ -70,12 +78,9 @@ class _DecryptingInstance(WrappedWorkflow):
                 cancel = job.cancel_workflow
                 cancel.reason = cancellations.reason_in(cancel.reason, self._codec)
             if job.HasField("initialize_workflow"):
-                started = job.initialize_workflow
-                for payload in started.arguments if act.is_replaying else ():
-                    if marks.is_encrypted(payload):
-                        return self._left_alone(act.run_id, marks.problem(payload))
-                for name in started.headers.keys() - _readable(started.headers).keys():
-                    del started.headers[name]
+                problem = self._problem_of(job.initialize_workflow)
+                if problem and act.is_replaying:
+                    return self._left_alone(act.run_id, problem)
         completion = self._inner.activate(act)
         for command in completion.successful.commands:
             for kind in (
@@ -84,8 +89,28 @@ class _DecryptingInstance(WrappedWorkflow):
             ):
                 if command.HasField(kind):
                     asked = getattr(command, kind)
-                    asked.reason = encryption.hidden(asked.reason, self._codec)
+                    asked.reason = self._hidden(asked.reason)
         return completion
+
+    def _problem_of(self, started: Any) -> str:
+        """Take the data key of the input; return why the input is not decrypted, empty if it is."""
+        for name in started.headers.keys() - _readable(started.headers).keys():
+            del started.headers[name]
+        for payload in started.arguments:
+            if marks.is_encrypted(
+                payload
+            ):  # what the workflow says of it is under no subject's key
+                return marks.problem(payload)
+            self._data_key = marks.data_key_of(payload)
+        return ""
+
+    def _hidden(self, reason: str) -> str:
+        """Return a reason as Temporal gets it; none if its key cannot be had, as it must go on."""
+        try:
+            return encryption.hidden(reason, self._codec, self._data_key)
+        except (errors.DecryptionError, errors.KeyStoreError) as error:
+            logger.warning("%s cancels without its reason: %s", self._workflow_id, error.message)
+            return ""
 
     def _left_alone(self, run_id: str, problem: str) -> WorkflowActivationCompletion:
         """Return the failure of a task, which a worker with the key completes."""
@@ -108,11 +133,16 @@ def _readable(fields: Mapping[str, Payload]) -> dict[str, Payload]:
 async def check_keys(client: Client, task_queue: str) -> None:
     """Check that this process has the keys of the workflows that run on its task queue.
 
-    A server that does not list them is no reason not to start.
+    The store of the keys of data subjects has to answer. A server that does not list the workflows
+    is no reason not to start.
 
     Raises:
         DecryptionError: One that has begun is encrypted with a key that this process lacks.
+        KeyStoreError: The store of the keys of data subjects does not answer.
     """
+    keys = data_keys.of(client.data_converter.payload_codec)
+    if keys is not None:
+        await keys.check()
     try:
         await _check_keys(client, task_queue)
     except RPCError as error:
@@ -122,10 +152,18 @@ async def check_keys(client: Client, task_queue: str) -> None:
 async def _check_keys(client: Client, task_queue: str) -> None:
     codec = client.data_converter.payload_codec
     names = codec.key_names if isinstance(codec, encryption.Encryption) else ()
+    subjects = data_keys.of(codec)
     query = f"ExecutionStatus = 'Running' AND TaskQueue = '{task_queue}'"
     async for run in client.list_workflows(query, limit=_LOOKED_AT):
         encrypted = filter(marks.is_encrypted, run.raw_info.memo.fields.values())
         payload = next((one for one in encrypted if marks.key_of(one) not in names), None)
+        if payload is not None and subjects is not None and marks.data_key_of(payload):
+            note = await subjects.cipher(marks.data_key_of(payload))
+            if not isinstance(note, bytes):
+                continue
+            if note != marks.NO_KEY:
+                logger.error("%s runs, and cannot go on: its data subject was erased", run.id)
+                continue  # no worker will ever have its key
         if payload is not None and await _has_begun(client, run.id, run.run_id):
             raise errors.DecryptionError(
                 f"the worker cannot start: {run.id} runs on the task queue {task_queue!r}, and"

@@ -135,6 +135,7 @@ class Uploader:
             pack(part, "a part of the batch"),
             id=there,
             about=work.batch,
+            subject=work.common.subject,
             task_queue=self._task_queue,
             id_reuse_policy=reuse,
             id_conflict_policy=(
@@ -166,6 +167,7 @@ class Uploader:
             BATCH,
             pack(request, "the batch"),
             id=work.batch,
+            subject=work.common.subject,
             task_queue=self._task_queue,
             id_reuse_policy=(
                 WorkflowIDReusePolicy.REJECT_DUPLICATE

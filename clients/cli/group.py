@@ -27,6 +27,7 @@ GROUPS = {
     ),
     "Sessions": ("chat", "session"),
     "Standing jobs": ("schedule", "batch"),
+    "Data subjects": ("erase",),
     "Workers and servers": ("dev", "worker", "deploy", "serve", "hooks", "setup", "doctor"),
     "Who did what": ("audit",),
     "Try it": ("ask", "demo"),

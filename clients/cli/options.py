@@ -330,6 +330,13 @@ VERSION: Decorator[Any] = click.option(
 )
 
 
+_SUBJECT: Decorator[Any] = click.option(
+    "--subject",
+    metavar="NAME",
+    help="The person or customer whose data it is, for `perdure erase`.",
+)
+
+
 def turn(labelled: str, budget: Decorator[Any] = BUDGET) -> Decorator[Any]:
     """Return the options of a turn, for a command that starts turns.
 
@@ -338,6 +345,7 @@ def turn(labelled: str, budget: Decorator[Any] = BUDGET) -> Decorator[Any]:
     return together(
         labels(labelled),
         VERSION,
+        _SUBJECT,
         WEBHOOKS,
         budget,
         LIMITS,

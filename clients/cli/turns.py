@@ -133,6 +133,7 @@ async def show(turn: str, full: bool, stream: bool, as_json: bool, address: str 
 )
 @options.labels("Only turns with this label; may be repeated.")
 @click.option("--version", metavar="VERSION", help="Only turns of this version of an agent.")
+@click.option("--subject", metavar="NAME", help="Only turns of this data subject.")
 @click.option("--parent", metavar="TURN", help="Only turns that this turn delegated to.")
 @click.option("--schedule", metavar="ID", help="Only turns that this schedule started.")
 def list_turns(client: AgentClient, **filters: Any) -> EntryTable[TurnEntry]:

@@ -84,10 +84,16 @@ class CommonOptions(StoredOptions, Body):
         " It needs the permission `override`.",
     )
 
-    def common(self) -> dict[str, Any]:
-        """Return the options as arguments of the client."""
+    def common(self, caller: Caller) -> dict[str, Any]:
+        """Return the options as arguments of the client. A data subject is one of the tenant's."""
         options = self.options and self.options.options
-        return {**self.passed_on(), "options": options, "priority": self.priority}
+        subject = None if self.subject is None else caller.own(self.subject)
+        return {
+            **self.passed_on(),
+            "options": options,
+            "priority": self.priority,
+            "subject": subject,
+        }
 
 
 class Limit(Query):

@@ -21,6 +21,7 @@ MEDIA_TYPE = "application/problem+json"
 STATUS: Mapping[type[errors.PerdureError], int] = {
     errors.InvalidRequestError: 422,
     errors.StaleCursorError: 410,
+    errors.ErasedError: 410,
     errors.TurnOverError: 409,
     errors.UnknownAgentError: 422,
     errors.TooLargeError: 413,
@@ -40,6 +41,7 @@ STATUS: Mapping[type[errors.PerdureError], int] = {
     errors.BatchConflictError: 409,
     errors.TaskNotStartedError: 409,
     errors.TooManyRequestsError: 429,
+    errors.KeyStoreError: 503,
     errors.ServerUnreachableError: 503,
 }
 """The status of an error that the caller can do something about. All others are 500."""

@@ -119,8 +119,8 @@ class Schedule(ReadableSchedule):
         if reason:
             types = {"reason": validation.By}
             validation.check("the pause", {"reason": reason}, types, errors.InvalidRequestError)
-        await self._described()
-        await self._pause(note_of(self._client, reason or "paused", by))
+        found = await self._described()
+        await self._pause(note_of(self._client, found, reason or "paused", by))
         await self._log("paused", by, reason)
 
     @validation.arguments("the resume")
@@ -130,8 +130,8 @@ class Schedule(ReadableSchedule):
         Args:
             by: The person or program that resumes it: one line, at most 200 characters.
         """
-        await self._described()
-        resumed = SchedulePatch(unpause=note_of(self._client, "resumed", by))
+        found = await self._described()
+        resumed = SchedulePatch(unpause=note_of(self._client, found, "resumed", by))
         await server.patch(self._client, self.id, resumed)
         await self._log("resumed", by)
 
@@ -155,15 +155,15 @@ class Schedule(ReadableSchedule):
         Raises:
             InvalidRequestError: The reason is not a string, or `by` is not valid.
         """
-        was_paused = (await self._described()).schedule.state.paused
+        found = await self._described()
         why = one_line(reason, limits.BY_CHARACTERS) or "cancelled"
-        await self._pause(note_of(self._client, why, by))
+        await self._pause(note_of(self._client, found, why, by))
         running = (await self._described()).info.running_workflows
         for workflow in running:
             asking = cancelling.request(self._client, workflow.workflow_id, reason, by)
             await SCHEDULE.asked_if_known(self.id, asking)
         await self._log("cancelled", by, one_line(reason, limits.BY_CHARACTERS))
-        return bool(running) or not was_paused
+        return bool(running) or not found.schedule.state.paused
 
     async def _pause(self, note: str) -> None:
         await server.patch(self._client, self.id, SchedulePatch(pause=note))
@@ -318,6 +318,10 @@ class Schedule(ReadableSchedule):
             if seen is not None and not may_differ:
                 self._refuse_other(seen, definition)
             seen, new = definition, change(definition)
+            if new.request.subject != definition.request.subject:
+                raise errors.InvalidRequestError(
+                    f"schedule {self.id!r} keeps its subject; delete it, and create another one"
+                )
             if has_other_session:
                 await messages.check_session(self._client, new.request)
             try:
@@ -370,7 +374,8 @@ class Schedule(ReadableSchedule):
         new = replace(new, updates=updates)
         state = description.schedule.state
         if by is not None and not state.paused:
-            state = replace(state, note=note_of(self._client, "budget added", by))
+            note = note_of(self._client, description.raw_description, "budget added", by)
+            state = replace(state, note=note)
         made = schedule_of(self._client, new, marks, state)
         return await schedule_updates.update(
             self._client, self.id, description.raw_description, made, updates[-1]

@@ -17,6 +17,7 @@ from perdure.session.facts import MessageSent
 from perdure.session.scheduled import MessageDelivery, message_of, session_of
 from perdure.session.state import SessionState
 from perdure.temporal import access, failures
+from perdure.temporal.encryption import data_subjects
 from perdure.temporal.histories.runs import describe
 from perdure.temporal.histories.session_history import read_session
 from perdure.temporal.names import MEMO, SESSION
@@ -71,7 +72,8 @@ async def check_session(client: Client, request: TurnRequest) -> None:
 
     Raises:
         SessionClosedError: It is closed.
-        TurnConflictError: It belongs to another agent, or the id is not the id of a session.
+        TurnConflictError: It belongs to another agent or subject, or the id is not the id of a
+            session.
         PayloadDecodeError: This process lacks the codec or the key of the session.
         ServerUnreachableError: Temporal does not answer.
     """
@@ -93,6 +95,15 @@ async def check_session(client: Client, request: TurnRequest) -> None:
     if info.status not in _RUNNING:
         raise errors.SessionClosedError(
             f"session {session_id!r} is closed; choose another one", context=context
+        )
+    subject = request.subject
+    if subject is not None and not await data_subjects.is_key_of(
+        client, data_subjects.key_in_memo(info) or "", subject
+    ):
+        raise errors.TurnConflictError(
+            f"session {session_id!r} is not of the subject {subject!r}, so it would keep the"
+            " messages of the schedule after an erasure; choose another session",
+            context=context,
         )
     if MEMO not in info.memo.fields:
         return  # another program has started it; the session itself knows its agent

@@ -27,6 +27,7 @@ from perdure.clients.schedules.stored import definition_of, request_of
 from perdure.clients.turns.entries import TurnEntry, entry_of
 from perdure.errors import ErrorInfo
 from perdure.temporal.encryption import codec as encryption
+from perdure.temporal.encryption import data_subjects
 from perdure.temporal.histories.runs import describe_last
 from perdure.temporal.names import BATCHES, SCHEDULED_MESSAGE
 from perdure.turn.slot import IfRunning, ScheduleLogEntry, Slot
@@ -214,13 +215,16 @@ class ScheduleStatus(ScheduleEntry):
     log: tuple[ScheduleLogEntry, ...] = ()
 
 
-def note_of(client: Client, text: str, by: str | None) -> str:
+def note_of(
+    client: Client, description: DescribeScheduleResponse, text: str, by: str | None
+) -> str:
     """Return the note of a schedule about what was done last, and who has done it.
 
-    It is hidden if the connection encrypts.
+    It is hidden if the connection encrypts, with the key of the schedule.
     """
     note = text if by is None else f"{text}{_BY}{by}"
-    return encryption.hidden(note, client.data_converter.payload_codec)
+    data_key = data_subjects.key_of_schedule(description)
+    return encryption.hidden(note, client.data_converter.payload_codec, data_key)
 
 
 def _read_note(client: Client, note: str) -> tuple[str, str | None]:

@@ -46,6 +46,7 @@ from perdure.session.wire import (
     UpdateResult,
 )
 from perdure.temporal import access, start_request
+from perdure.temporal.encryption import data_subjects
 from perdure.temporal.histories.runs import describe
 from perdure.temporal.names import (
     ADD_BUDGET,
@@ -242,7 +243,8 @@ class Session(ReadableSession[T]):
 
     async def _ask_or_start(self, message: RawValue, message_id: str) -> RawValue:
         try:
-            return await self._ask(SAY, message, message_id)
+            async with data_subjects.expecting(self._client, self._request):
+                return await self._ask(SAY, message, message_id)
         except errors.SessionNotFoundError:
             if self._request is None:
                 raise
@@ -253,12 +255,11 @@ class Session(ReadableSession[T]):
     ) -> RawValue:
         """Start the session with its first message, unless another caller just did."""
         subject = f"the first message of session {self.id!r}"
-        payload = pack(request, "the input of the session")
 
         async def begun(attributes: TypedSearchAttributes | None) -> RawValue:
             operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
                 SESSION,
-                payload,
+                pack(request, "the input of the session"),
                 id=self.id,
                 search_attributes=attributes,
                 **self._start_options(request),

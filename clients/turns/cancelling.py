@@ -28,7 +28,7 @@ async def request(
     Raises:
         RPCError: There is no such run that is not over, or the server does not answer.
     """
-    cause, identity = cancellations.request_of(client, reason, by)
+    cause, identity = await cancellations.request_of(client, id, reason, by)
     cancelling = RequestCancelWorkflowExecutionRequest(
         namespace=client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),

@@ -116,6 +116,7 @@ async def send_again(client: Client, turn_id: str, delivery_id: str) -> None:
         pack(call, "the webhook"),
         id=workflow_id,
         about=turn_id,
+        like=turn_id,
         task_queue=task_queue,
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
         id_conflict_policy=WorkflowIDConflictPolicy.FAIL,

@@ -135,9 +135,10 @@ class Filter:
         )
 
     def _labels(self) -> set[str]:
-        if self.labels and not hiding.labels_are_plain():
+        is_hidden = self.labels or self.subject is not None
+        if is_hidden and not hiding.labels_are_plain():
             raise errors.InvalidRequestError(
-                "lists cannot be filtered by labels, because"
+                "lists cannot be filtered by labels or by a subject, because"
                 f" {hiding.LABELS_VARIABLE} keeps them out of search"
                 " attributes; filter by agent, state, or the beginning of the id"
             )

@@ -164,6 +164,7 @@ async def _is_started(
         pack(settled, "what was said"),
         id=settlements.workflow_id(settled.place),
         about=settled.turn_id,
+        like=settled.turn_id,
         task_queue=task_queue,
         static_summary=one_line(summary, 200),
         **policies,

@@ -25,6 +25,7 @@ from perdure import errors, limits, validation
 from perdure.errors import PerdureError
 from perdure.session.wire import SessionRequest
 from perdure.temporal.acts import sources
+from perdure.temporal.encryption import data_subjects
 from perdure.temporal.search_marks import Marks
 from perdure.text import one_line
 from perdure.turn.wire import TurnRequest
@@ -233,6 +234,8 @@ async def start(
     *,
     id: str,
     marks: tuple[Marks, TurnRequest | SessionRequest] | None = None,
+    subject: str | None = None,
+    like: str = "",
     about: str = "",
     started_by: Mapping[str, Any] | None = None,
     **options: Any,
@@ -247,6 +250,8 @@ async def start(
         id: Its id.
         marks: The search attributes, with the request that they describe; None for a workflow
             without search attributes.
+        subject: The data subject, without `marks`.
+        like: The id of a workflow that has the same data subject, without `marks`.
         about: The id for errors, if it is not the id of the workflow.
         started_by: Who starts it, as `sources.memo` returns it.
         options: The other options of Temporal's client.
@@ -269,9 +274,13 @@ async def start(
 
     try:
         with resource.asking(about or id):
-            if marks is None:
+            if marks is not None:
+                return await marks[0].applied(marks[1], started)
+            if like:
+                async with data_subjects.starting_like(client, like):
+                    return await started(None)
+            async with data_subjects.starting(client, subject):
                 return await started(None)
-            return await marks[0].applied(marks[1], started)
     except WorkflowAlreadyStartedError:
         return None
 

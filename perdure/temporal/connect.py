@@ -18,6 +18,7 @@ from temporalio.service import GrpcCompression
 from perdure import errors
 from perdure.temporal import data_converter, secrets
 from perdure.temporal.core_exit import stop_core_at_exit
+from perdure.temporal.encryption import data_subjects
 from perdure.temporal.encryption.hiding import labels_are_plain
 from perdure.temporal.names import LOCAL
 
@@ -64,7 +65,7 @@ async def connect_local(address: str, *, converter: DataConverter | None = None)
             header_codec_behavior=data_converter.headers_of(chosen),
             grpc_compression=compression_for(address),
         )
-        return await asyncio.wait_for(connecting, TIMEOUT_S)
+        return data_subjects.attach(await asyncio.wait_for(connecting, TIMEOUT_S))
     except (RuntimeError, TimeoutError) as error:
         raise errors.ServerUnreachableError(
             f"the embedded Temporal server does not answer at {address}"
@@ -105,7 +106,7 @@ async def connect(
             identity=identity,
             grpc_compression=compression_for(target),
         )
-        return await asyncio.wait_for(connecting, timeout_s)
+        return data_subjects.attach(await asyncio.wait_for(connecting, timeout_s))
     except ValueError as error:
         raise errors.ConfigurationError(
             f"{target!r} is not an address of a Temporal server, such as localhost:7233: {error}"

@@ -7,13 +7,9 @@ tests. A converter in code overrides the latter, and its codec, if it has one, b
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from temporalio.api.common.v1 import Payload
@@ -27,11 +23,10 @@ from temporalio.converter import (
 )
 
 from perdure import errors, validation
-from perdure.errors import PerdureError
-from perdure.temporal.encryption import hiding
+from perdure.temporal.encryption import hiding, key_stores, user_objects
 from perdure.temporal.encryption import keys as encryption_keys
 from perdure.temporal.encryption.codec import EncodedFailures, Encryption
-from perdure.text import one_line
+from perdure.temporal.encryption.data_keys import SubjectKeys
 
 VARIABLE = "PERDURE_DATA_CONVERTER"
 
@@ -49,7 +44,6 @@ _FAILURES = (
     DefaultFailureConverterWithEncodedAttributes,
     EncodedFailures,
 )
-_WORDS = 300
 
 
 class DefaultPayloads(PayloadConverter):
@@ -95,6 +89,8 @@ def chosen(data_converter: DataConverter | None = None) -> DataConverter:
     converter = data_converter or (_loaded(target) if target else DEFAULT)
     check(converter)
     keys = encryption_keys.from_environment()
+    if not keys:
+        key_stores.refuse_without_keys()
     if keys and data_converter is None and converter.payload_codec is not None:
         raise errors.ConfigurationError(
             f"{VARIABLE}={target} has a codec, and {hiding.VARIABLE} is set, too; set one"
@@ -115,16 +111,23 @@ def chosen(data_converter: DataConverter | None = None) -> DataConverter:
 def encrypting(converter: DataConverter, keys: Mapping[str, bytes]) -> DataConverter:
     """Return a converter that encrypts what another one has converted.
 
+    It also encrypts with the keys of data subjects if the environment names a store of them.
+
     Raises:
-        ConfigurationError: The failure converter of that one is the user's own.
+        ConfigurationError: The failure converter of that one is the user's own, or the store cannot
+            be used.
     """
     if converter.failure_converter_class not in _FAILURES:
         raise errors.ConfigurationError(
             f"the failure converter {converter.failure_converter_class.__name__} cannot be used"
             " with encryption, which has its own; leave it out"
         )
+    store = key_stores.from_environment()
+    data_keys = None if store is None else SubjectKeys(store, keys)
     return replace(
-        converter, payload_codec=Encryption(keys), failure_converter_class=EncodedFailures
+        converter,
+        payload_codec=Encryption(keys, data_keys),
+        failure_converter_class=EncodedFailures,
     )
 
 
@@ -158,57 +161,18 @@ def check(converter: DataConverter) -> None:
 
 
 def _loaded(target: str) -> DataConverter:
-    module, _, name = target.partition(":")
-    if not (module and name):
-        raise errors.ConfigurationError(
-            f"{VARIABLE}={target!r} is not module:name; for a converter called `converter` in"
-            " codec.py it is codec:converter"
-        )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    imported = _tried(
-        f"the module {module!r} of {VARIABLE} cannot be imported",
-        lambda: importlib.import_module(module),
-    )
-    if not hasattr(imported, name):
-        raise errors.ConfigurationError(
-            f"{VARIABLE}={target}: the module {module!r} has no attribute {name!r}"
-        )
-    loaded = getattr(imported, name)
+    """Return the converter that the environment names.
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    example = "for a converter called `converter` in codec.py it is codec:converter"
+    loaded = user_objects.load(target, VARIABLE, example=example)
     if not isinstance(loaded, DataConverter) and callable(loaded):
-        loaded = _tried(f"{target}() of {VARIABLE} failed", loaded)
+        loaded = user_objects.called(loaded, target, VARIABLE)
     if not isinstance(loaded, DataConverter):
         raise errors.ConfigurationError(
             f"{VARIABLE}={target} is a {type(loaded).__name__}; it must be a"
             " temporalio.converter.DataConverter, or a function that returns one"
         )
     return loaded
-
-
-def _tried(problem: str, load: Callable[[], object]) -> object:
-    """Return the result of `load`.
-
-    As the exception may quote a key, only its class and place are reported, and it is not the
-    cause of the error.
-
-    Raises:
-        ConfigurationError: `load` raised an exception.
-    """
-    try:
-        return load()
-    except PerdureError:
-        raise
-    except Exception as error:  # noqa: BLE001 - from the user's module
-        cause = _without_words(error)
-    raise errors.ConfigurationError(f"{problem}: {cause}")
-
-
-def _without_words(error: Exception) -> str:
-    if isinstance(error, ImportError):  # it names a module
-        return one_line(f"{type(error).__name__}: {error}", _WORDS)
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        f"{type(error).__name__} in {last.filename}, line {last.lineno}; its message may quote a"
-        " key, so it is not shown"
-    )

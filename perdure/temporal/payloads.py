@@ -152,9 +152,12 @@ async def decoded(
 
     Raises:
         PayloadDecodeError: This process lacks the codec or the key that they were encoded with.
+        KeyStoreError: The store with the keys of data subjects does not answer.
     """
     try:
         return await converter.decode(payloads, types)
+    except errors.KeyStoreError:
+        raise  # a later attempt may read them
     except Exception as error:
         codec = converter.payload_codec
         if codec is not None and any(map(marks.is_encrypted, payloads)):
@@ -178,10 +181,7 @@ def undecodable(error: Exception | None, payloads: Sequence[Payload]) -> errors.
     """
     encrypted = next(filter(marks.is_encrypted, payloads), None)
     if encrypted is not None:
-        return errors.DecryptionError(
-            f"the turn cannot be read: {marks.problem(encrypted)}",
-            context={"key": marks.key_of(encrypted)},
-        )
+        return marks.unreadable(encrypted, "the turn")
     foreign = next(
         (payload.metadata["encoding"] for payload in payloads if is_foreign(payload)), None
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 
+from temporalio.api.schedule.v1 import Schedule as StoredSchedule
 from temporalio.api.workflowservice.v1 import (
     DescribeScheduleRequest,
     DescribeScheduleResponse,
@@ -20,6 +21,7 @@ from temporalio.common import RawValue
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
+from perdure.temporal.encryption import data_subjects
 from perdure.temporal.payloads import decoded, is_foreign, undecodable, unpack
 from perdure.turn.wire import TurnRequest
 
@@ -80,7 +82,7 @@ async def update(
     request = UpdateScheduleRequest(
         namespace=client.namespace,
         schedule_id=schedule_id,
-        schedule=await new._to_proto(client),  # noqa: SLF001 - the client's update has no token
+        schedule=await _stored(client, description, new),
         conflict_token=description.conflict_token,
         identity=client.identity,
         request_id=update_id,
@@ -101,6 +103,14 @@ async def update(
         f" {_TAKES_AT_MOST_S:g} s",
         context={"schedule_id": schedule_id},
     )
+
+
+async def _stored(
+    client: Client, description: DescribeScheduleResponse, new: Schedule
+) -> StoredSchedule:
+    """Return a schedule as it is stored, encrypted with the key of the one that it replaces."""
+    with data_subjects.writing_to(description):
+        return await new._to_proto(client)  # noqa: SLF001 - the client's update has no token
 
 
 async def _updates_of(client: Client, description: DescribeScheduleResponse) -> tuple[str, ...]:

@@ -67,18 +67,23 @@ Updates = list[SearchAttributeUpdate[Any]]
 
 
 def at_start(
-    agent: str, labels: Mapping[str, str], parent: str = "", schedule: str = ""
+    agent: str,
+    labels: Mapping[str, str],
+    parent: str = "",
+    schedule: str = "",
+    subject: str | None = None,
 ) -> TypedSearchAttributes:
     """Return the attributes of a new turn.
 
     `parent` is the id of the turn that delegates to it, or of its batch. `schedule` is the id of
     the schedule that has started its batch; the server sets the attribute of all other turns.
+    `subject` is its data subject.
     """
     pairs: list[SearchAttributePair[Any]] = [
         SearchAttributePair(AGENT, keyword(agent)),
         SearchAttributePair(STATE, State.RUNNING.value),
     ]
-    if written := list(searchable(shown_labels(labels))):
+    if written := [*_of_subject(subject), *searchable(shown_labels(labels), _size_of(subject))]:
         pairs.append(SearchAttributePair(LABELS, written))
     if parent:
         pairs.append(SearchAttributePair(PARENT, keyword(parent)))
@@ -92,14 +97,19 @@ def shown_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     return labels if labels and labels_are_plain() else {}
 
 
-def made_up_for(present: TypedSearchAttributes, agent: str, labels: Mapping[str, str]) -> Updates:
+def made_up_for(
+    present: TypedSearchAttributes,
+    agent: str,
+    labels: Mapping[str, str],
+    subject: str | None = None,
+) -> Updates:
     """Return the attributes for a turn that was started without them; empty for other turns.
 
     An example is a turn started by Temporal's own command line.
     """
     if present.get(AGENT) is not None:
         return []
-    return [pair.key.value_set(pair.value) for pair in at_start(agent, labels)]
+    return [pair.key.value_set(pair.value) for pair in at_start(agent, labels, subject=subject)]
 
 
 def in_state(state: OfTurn) -> Updates:
@@ -141,20 +151,30 @@ def version(name: str) -> str:
     return f"{_VERSION}{name}"
 
 
-def data_subject(name: str) -> str:
-    """Return the data subject of a turn as it is stored and queried, among its labels."""
-    return _shortened(_SUBJECT + "".join(_plain(letter, _QUOTED + "=") for letter in name))
-
-
 def version_in(written: Iterable[str]) -> str:
     """Return the version of a turn's agent; empty for an agent without versions."""
     return next((text.removeprefix(_VERSION) for text in written if _is_version(text)), "")
 
 
-def of_version(name: str, labels: Mapping[str, str]) -> Updates:
+def of_version(name: str, labels: Mapping[str, str], subject: str | None = None) -> Updates:
     """Return the update for a turn of an agent with versions, once its version is known."""
-    shown = searchable(shown_labels(labels), used=_VERSION_BYTES)
-    return [LABELS.value_set([version(name), *shown])]
+    shown = searchable(shown_labels(labels), used=_VERSION_BYTES + _size_of(subject))
+    return [LABELS.value_set([version(name), *_of_subject(subject), *shown])]
+
+
+def data_subject(name: str) -> str:
+    """Return the data subject of a turn as it is stored and queried, among its labels.
+
+    No label of a user is equal to it: without an equals sign, a label would have been shortened,
+    and the digests differ.
+    """
+    return _shortened(_SUBJECT + "".join(_plain(letter, _QUOTED + "=") for letter in name))
+
+
+def data_subject_in(written: Iterable[str]) -> str:
+    """Return the data subject of a turn, unless it was shortened; empty without one."""
+    text = next(filter(_is_subject, written), _SUBJECT)
+    return unquote(text.removeprefix(_SUBJECT))
 
 
 def searchable(labels: Mapping[str, str], used: int = 0) -> Iterator[str]:
@@ -175,12 +195,26 @@ def value_of(written: str) -> str:
 
 def labels_of(written: Iterable[str]) -> dict[str, str]:
     """Return the original labels, unless they were shortened."""
-    split = (text.partition("=") for text in written if not _is_version(text))
+    labels = (text for text in written if not _is_version(text) and not _is_subject(text))
+    split = (text.partition("=") for text in labels)
     return {unquote(name): unquote(value) for name, _, value in split}
 
 
 def _is_version(text: str) -> bool:
     return text.startswith(_VERSION) and "=" not in text and size(text) <= _VERSION_BYTES
+
+
+def _is_subject(text: str) -> bool:
+    return text.startswith(_SUBJECT) and "=" not in text
+
+
+def _of_subject(name: str | None) -> list[str]:
+    """Return the entry of a data subject: none without one, or where labels are not shown."""
+    return [data_subject(name)] if name is not None and labels_are_plain() else []
+
+
+def _size_of(subject: str | None) -> int:
+    return sum(len(json.dumps(text)) + len(",") for text in _of_subject(subject))
 
 
 def _plain(letter: str, quoted: str) -> str:

@@ -1,4 +1,4 @@
-"""The search attributes that a client sets on the turns that it starts.
+"""The search attributes that a client sets on the turns that it starts, and their data subject.
 
 A namespace without the search attributes refuses a start that sets any. Then turns run without
 them, and the client logs a warning once.
@@ -16,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.session.wire import SessionRequest
 from perdure.temporal import search_attributes
+from perdure.temporal.encryption import data_subjects
 from perdure.temporal.namespace_check import Findings, Index
 from perdure.turn.wire import TurnRequest
 
@@ -38,7 +39,9 @@ class Marks:
         if findings is None:
             return None
         if findings.is_ready:
-            return search_attributes.at_start(request.agent, request.labels)
+            return search_attributes.at_start(
+                request.agent, request.labels, subject=request.subject
+            )
         self._warn(findings)
         return None
 
@@ -49,16 +52,20 @@ class Marks:
     ) -> V:
         """Return the answer of a start with the attributes, or without them if they are refused.
 
+        What is started is encrypted with the key of its data subject.
+
         Raises:
             RPCError: The server does not start it.
+            PerdureError: The data subject has no key, or cannot get one.
         """
         attributes = await self.of(request)
-        try:
-            return await start(attributes)
-        except RPCError as error:
-            if attributes is None or not self.were_refused(error):
-                raise
-        return await start(None)
+        async with data_subjects.starting(self._client, request.subject):
+            try:
+                return await start(attributes)
+            except RPCError as error:
+                if attributes is None or not self.were_refused(error):
+                    raise
+            return await start(None)
 
     def were_refused(self, error: RPCError) -> bool:
         """Whether a start failed because of the search attributes.

@@ -109,6 +109,7 @@ def request_of(
             requires_human_approval=request.task.requires_human_approval,
         ),
         labels=request.labels,
+        subject=request.subject,
         on_wait=request.on_wait,
         allowed_tools=(),  # a worker of an earlier release, which would ask a model, offers it none
         effects=latest(known),

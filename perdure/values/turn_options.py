@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, TypedDict
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, Field, JsonValue
 
 from perdure import limits
-from perdure.validation import Must
+from perdure.validation import Must, is_visible_line
 from perdure.values.budgets import Budget, Iterations
 from perdure.values.client_tools import ClientTool
 from perdure.values.messages import Message
@@ -25,12 +25,28 @@ from perdure.values.options import RequestOptions
 from perdure.values.tasks import Context
 from perdure.values.webhooks import WebhookUrl
 
+
+def _one_line(subject: str) -> str:
+    if not is_visible_line(subject, limits.SUBJECT_CHARACTERS) or subject != subject.strip():
+        raise ValueError("it is not one line")
+    return subject
+
+
 Version = Annotated[
     str,
     Field(pattern=rf"^[A-Za-z0-9_-]{{1,{limits.NAME_CHARACTERS}}}$"),
     Must(f"1 to {limits.NAME_CHARACTERS} of A-Z, a-z, 0-9, _ and -"),
 ]
 """The name of a version of an agent as an argument or in JSON."""
+Subject = Annotated[
+    str,
+    Field(min_length=1, max_length=limits.SUBJECT_CHARACTERS),
+    AfterValidator(_one_line),
+    Must(
+        f"one line of 1 to {limits.SUBJECT_CHARACTERS} visible characters, without spaces around it"
+    ),
+]
+"""The name of a data subject: the person or customer whose data it is."""
 
 
 class SharedOptions(TypedDict, total=False):
@@ -47,6 +63,7 @@ class SharedOptions(TypedDict, total=False):
     on_done: str | None
     on_wait: str | None
     version: str | None
+    subject: str | None
 
 
 class TurnOptions(SharedOptions, total=False):
@@ -92,6 +109,7 @@ class StoredOptions(BaseModel):
     on_done: WebhookUrl | None = None
     on_wait: Annotated[WebhookUrl | None, OptionMark.DELEGATED] = None
     version: Version | None = None
+    subject: Annotated[Subject | None, OptionMark.DELEGATED] = None
 
     def passed_on(self, mark: OptionMark | None = None) -> dict[str, Any]:
         """Return the options by their names: all of them, or those with a mark."""

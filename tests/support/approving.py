@@ -2,8 +2,8 @@
 
 import asyncio
 
-from perdure import Agent, tool
-from perdure.clients import Turn
+from perdure import Agent, errors, tool
+from perdure.clients import AgentClient, Turn
 from perdure.values.approvals import PendingApproval
 
 sent: list[str] = []
@@ -52,3 +52,14 @@ def agent(**fields: object) -> Agent:
     return Agent(
         **{"name": "clerk", "model": "scripted:clerk", "tools": [send, look, note], **fields}  # type: ignore[arg-type]
     )
+
+
+async def begun(client: AgentClient, turn_id: str) -> Turn:
+    """A turn of a session that was told to begin, as soon as the server has it."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await client.turn(turn_id).check()
+                return client.turn(turn_id)
+            except errors.TurnNotFoundError:
+                await asyncio.sleep(0.05)

@@ -321,6 +321,17 @@ ELSEWHERE = {
             "::test_worker_without_the_key_ends_a_new_turn_at_once"
         ),
     ),
+    errors.ErasedError: (
+        "ends a turn that begins after the erasure, and is told to who reads",
+        "integration/encryption/test_erasure.py::test_turn_that_begins_after_the_erasure_ends_at_once",
+    ),
+    errors.KeyStoreError: (
+        "the turn waits until the store is back",
+        (
+            "integration/encryption/test_erasure.py"
+            "::test_worker_goes_on_with_its_keys_while_the_store_is_away"
+        ),
+    ),
     errors.PayloadDecodeError: (
         "told to who lacks the codec",
         (

@@ -10,7 +10,7 @@ from perdure.errors import ErrorInfo, PerdureError, Severity
 
 EVERY = sorted(set(errors.tree()), key=lambda cls: cls.__name__)
 
-FATAL = {"LLM_AUTH", "CONFIGURATION", "SERVER_UNREACHABLE"}
+FATAL = {"LLM_AUTH", "CONFIGURATION", "KEY_STORE", "SERVER_UNREACHABLE"}
 WARN = {"TURN_BUDGET_EXCEEDED", "LLM_RATE_LIMIT", "LLM_BUDGET_EXCEEDED", "LLM_REFUSED"}
 INFO = {"TURN_CANCELLED"}
 TRANSIENT = {"TRANSCRIPT_MISMATCH", "LLM_RATE_LIMIT", "LLM_TIMEOUT", "LLM_UNAVAILABLE"}
@@ -64,6 +64,8 @@ CODES = {
     "CallFinishedError": "CALL_FINISHED",
     "PayloadDecodeError": "PAYLOAD_DECODE",
     "DecryptionError": "DECRYPTION",
+    "ErasedError": "ERASED",
+    "KeyStoreError": "KEY_STORE",
     "ConfigurationError": "CONFIGURATION",
     "TooManyRequestsError": "TOO_MANY_REQUESTS",
     "ServerUnreachableError": "SERVER_UNREACHABLE",

@@ -41,7 +41,7 @@ def test_file_has_hooks_with_their_secrets_and_options(files: HookFiles) -> None
     )
     assert (stripe.caller.tenant, stripe.caller.subject) == ("acme", "hook /hooks/stripe")
     assert stripe.table.replay_window == timedelta(minutes=10)
-    assert stripe.table.common()["budget"].usd == 0.5
+    assert stripe.table.common(stripe.caller)["budget"].usd == 0.5
     assert all(str(key) not in repr(hook) for hook in (github, stripe) for key in hook.keys)
 
 

@@ -125,6 +125,7 @@ PUBLIC = {
         "DecidedCall",
         "Effect",
         "Entry",
+        "ErasureReceipt",
         "Event",
         "Handle",
         "Listing",

@@ -18,6 +18,7 @@ from perdure.batch.wire import common_of
 from perdure.clients import AgentClient, Schedule
 from perdure.clients.gateway import openapi
 from perdure.clients.gateway.application import operations
+from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.mcp.options import OfferedOptions
 from perdure.clients.gateway.options import CommonOptions
 from perdure.clients.gateway.rest.batches import StartBatch
@@ -57,6 +58,7 @@ VALUES: dict[str, Any] = {
     "on_done": "https://hooks.example.com/perdure",
     "on_wait": "https://hooks.example.com/waits",
     "version": "v2",
+    "subject": "customer-4711",
 }
 """A value of each option that a session takes as well, other than its default."""
 BUDGET = {"usd", "time", "tokens", "model_calls", "tool_calls"}
@@ -77,7 +79,16 @@ MISSING: dict[str, set[str]] = {
     "schedule create": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
     "schedule change": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
     "chat": {*NOT_ON_COMMAND_LINE, "delay", "deadline"},
-    "MCP": {"context", "history", "labels", "allowed_tools", "version", *OF_PROGRAMS, *URLS},
+    "MCP": {
+        "context",
+        "history",
+        "labels",
+        "allowed_tools",
+        "subject",
+        "version",
+        *OF_PROGRAMS,
+        *URLS,
+    },
 }
 """The options that a surface does not take."""
 BODIES: dict[str, type[CommonOptions]] = {
@@ -215,7 +226,7 @@ def test_body_passes_every_option_to_the_client(body: type[CommonOptions]) -> No
     values["options"].pop("extra")  # not over HTTP
     read = body.model_validate_json(json.dumps({**named, **values}))
 
-    assert read.common() == {**VALUES, "priority": None}
+    assert read.common(Caller("anna", None)) == {**VALUES, "priority": None}
 
 
 def _as_json(value: Any) -> Any:
@@ -224,7 +235,7 @@ def _as_json(value: Any) -> Any:
 
 def test_only_these_options_are_passed_on_to_delegates() -> None:
     """The others are limits of one turn, or belong to its caller."""
-    assert marked(OptionMark.DELEGATED) == ["labels", "model_retry", "on_wait"]
+    assert marked(OptionMark.DELEGATED) == ["labels", "model_retry", "on_wait", "subject"]
 
 
 def test_options_that_override_limits_are_marked() -> None:

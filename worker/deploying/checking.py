@@ -12,6 +12,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.worker import Replayer, ReplayerConfig
 
 from perdure.base import Value
+from perdure.temporal.encryption import data_subjects
 from perdure.text import described
 from perdure.worker import internals, replaying
 from perdure.worker.deploying.versions import RESOURCE, Deployment, pinned_query
@@ -72,7 +73,7 @@ async def failure_of(client: Client, workflow_id: str, run_id: str) -> str:
     """Return why a run does not replay on this code; empty if it does, or if it is gone."""
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
     history = await RESOURCE.asked_if_known(workflow_id, handle.fetch_history())
-    if history is None:
+    if history is None or await _is_erased(client, history):
         return ""
     result = await _replayer(client).replay_workflow(history, raise_on_replay_failure=False)
     return described(result.replay_failure) if result.replay_failure else ""
@@ -81,6 +82,12 @@ async def failure_of(client: Client, workflow_id: str, run_id: str) -> str:
 def _replayer(client: Client) -> Replayer:
     options = ReplayerConfig(workflows=[], data_converter=client.data_converter)
     return Replayer(**replaying.configured(options))
+
+
+async def _is_erased(client: Client, history: WorkflowHistory) -> bool:
+    """Return whether nobody can replay a history any more."""
+    started = history.events[0].workflow_execution_started_event_attributes
+    return await data_subjects.is_erased(client, started.input.payloads)
 
 
 async def _histories(
@@ -103,7 +110,8 @@ async def _histories(
                 left -= 1
                 handle = client.get_workflow_handle(run.id, run_id=run.run_id)
                 history = await RESOURCE.asked_if_known(run.id, handle.fetch_history())
-                if history is not None:  # it may have been deleted meanwhile
+                # it may have been deleted meanwhile
+                if history is not None and not await _is_erased(client, history):
                     listed[history.run_id] = run
                     yield history
         if left <= 0:

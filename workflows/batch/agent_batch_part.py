@@ -267,7 +267,11 @@ async def _report(request: PartRequest, news: PartNews) -> bool:
 
 async def _start(request: PartRequest, item: BatchItem, turn_request: TurnRequest) -> Handle:
     marks = search_attributes.at_start(
-        turn_request.agent, turn_request.labels, parent=request.batch, schedule=request.schedule
+        turn_request.agent,
+        turn_request.labels,
+        parent=request.batch,
+        schedule=request.schedule,
+        subject=turn_request.subject,
     )
     return await workflow.start_child_workflow(
         TURN,

@@ -59,7 +59,7 @@ async def run_turn(
         fairness: The fairness key; by default your workflow's.
         weight: The share of the key beside others, from 0.001 to 1000.
 
-    The options that are not described here are as for `AgentClient.start`.
+    The options that are not described here are as for `AgentClient.start`; there is no `subject`.
 
     Raises:
         InvalidRequestError: An argument is not valid.
@@ -68,6 +68,11 @@ async def run_turn(
     """
     request = start_request.turn_request(agent, task, output=output, **options)
     request.check_moments(workflow.now())
+    if request.subject is not None:
+        raise errors.InvalidRequestError(
+            "a turn of your workflow has the data subject of your workflow; give the subject to"
+            " AgentClient.start, in an activity"
+        )
     order = priority_of(priority, fairness, weight)
     turn_id = id or f"{workflow.info().workflow_id}/{request.agent}-{workflow.uuid4().hex[:12]}"
     if id and not stays_in_urls(id) and workflow.patched(_CHECKED_ID):

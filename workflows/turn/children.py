@@ -307,7 +307,9 @@ async def _start(
         parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
         cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         search_attributes=(
-            search_attributes.at_start(request.agent, request.labels, parent=info.workflow_id)
+            search_attributes.at_start(
+                request.agent, request.labels, parent=info.workflow_id, subject=request.subject
+            )
             if indexed
             else None
         ),

@@ -76,7 +76,9 @@ async def _start(state: TurnState, asked: Undo) -> None:
         parent_close_policy=workflow.ParentClosePolicy.ABANDON,
         cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
         search_attributes=(
-            search_attributes.at_start(request.agent, request.labels) if indexed else None
+            search_attributes.at_start(request.agent, request.labels, subject=request.subject)
+            if indexed
+            else None
         ),
         **start_request.introduced(request, {}),
     )

@@ -32,12 +32,16 @@ def begin(state: TurnState) -> None:
     if state.agent is None or not state.agent.indexed or state.request is None:
         return
     updates = search_attributes.made_up_for(
-        workflow.info().typed_search_attributes, state.request.agent, state.request.labels
+        workflow.info().typed_search_attributes,
+        state.request.agent,
+        state.request.labels,
+        state.request.subject,
     )
     version = state.agent.version.started
     if version:
         updates = [item for item in updates if item.key != search_attributes.LABELS]
-        updates += search_attributes.of_version(version, state.request.labels)
+        request = state.request
+        updates += search_attributes.of_version(version, request.labels, request.subject)
     if updates:
         workflow.upsert_search_attributes(updates)
 

@@ -5,8 +5,6 @@ They print first which calls after that step may happen again, and ask on a term
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +13,8 @@ from perdure import errors
 from perdure.clients.cli.common import Display
 from perdure.clients.cli.drawing.amounts import with_budget
 from perdure.clients.cli.drawing.json_lines import tell
-from perdure.clients.cli.drawing.screen import note, put
+from perdure.clients.cli.drawing.screen import note
+from perdure.clients.cli.running.agreement import agrees
 from perdure.clients.cli.running.following import follow
 from perdure.clients.client import AgentClient
 from perdure.clients.turns.forks import Effect
@@ -100,22 +99,9 @@ async def _confirm(turn: Turn[Any], step: int, start: ForkStart) -> None:
     if not start.display.as_json:
         note(called)
     if not start.is_agreed:
-        await _ask(called)
-
-
-async def _ask(called: str) -> None:
-    """Ask whether calls may happen again.
-
-    Raises:
-        InvalidRequestError: The answer is not yes, or there is no terminal to ask on.
-    """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise errors.InvalidRequestError(
-            f"{called}; they may happen again, so nothing was started: add --yes to start"
-        )
-    put("they may happen again; start? [y/N] ", sys.stderr, end="")
-    if (await _line()).strip().lower() not in ("y", "yes"):
-        raise errors.InvalidRequestError("nothing was started")
+        problem = f"{called}; they may happen again, so nothing was started: add --yes to start"
+        if not await agrees("they may happen again; start?", problem):
+            raise errors.InvalidRequestError("nothing was started")
 
 
 def _in_words(effects: Sequence[Effect]) -> str:
@@ -129,18 +115,6 @@ def _in_words(effects: Sequence[Effect]) -> str:
 
 def _tools(effects: Sequence[Effect]) -> str:
     return ", ".join(dict.fromkeys(word(effect.tool) for effect in effects))
-
-
-async def _line() -> str:
-    """Return a line from the terminal. Ctrl-C interrupts the wait."""
-    loop = asyncio.get_running_loop()
-    is_there = asyncio.Event()
-    loop.add_reader(sys.stdin, is_there.set)
-    try:
-        await is_there.wait()
-        return sys.stdin.readline()
-    finally:
-        loop.remove_reader(sys.stdin)
 
 
 async def _follow(client: AgentClient, turn: Turn[Any], start: ForkStart) -> int:

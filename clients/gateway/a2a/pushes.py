@@ -25,6 +25,7 @@ from perdure.clients.gateway.a2a.found import FoundTask, TaskScope
 from perdure.clients.turns import updates
 from perdure.delivery.push import PushCall
 from perdure.temporal import access
+from perdure.temporal.encryption import data_subjects
 from perdure.temporal.names import BEGIN_PUSH, MEMO_PUSH, PUSH
 from perdure.temporal.payloads import explain, pack
 from perdure.temporal.search_attributes import keyword
@@ -161,9 +162,10 @@ async def _start(client: AgentClient, call: PushCall, workflow_id: str) -> None:
         static_summary=one_line(f"push notifications about {about}", 200),
     )
     try:
-        await updates.ask_and_start(
-            client.temporal, operation, BEGIN_PUSH, payload, "the push notifications"
-        )
+        async with data_subjects.starting_like(client.temporal, call.turn_id):
+            await updates.ask_and_start(
+                client.temporal, operation, BEGIN_PUSH, payload, "the push notifications"
+            )
     except RPCError as error:
         raise access.TURN.translated(call.turn_id, error) from error
 

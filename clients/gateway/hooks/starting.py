@@ -111,7 +111,7 @@ class HookStart:
                 id=self.id,
                 fairness=caller.tenant,
                 by=caller.subject,
-                **table.common(),
+                **table.common(caller),
             )
         except errors.TurnConflictError as error:
             if error.__cause__ is not None:  # there is no such turn
@@ -127,7 +127,7 @@ class HookStart:
         table, caller = self.hook.table, self.hook.caller
         await check_sessions(client, caller, session_id)
         session = client.session(
-            session_id, table.agent, idle=table.idle, fairness=caller.tenant, **table.common()
+            session_id, table.agent, idle=table.idle, fairness=caller.tenant, **table.common(caller)
         )
         await session.say(self.text, id=self.id, if_busy=table.if_busy, by=caller.subject)
         return HookStarted(session=session_id, message=self.id)

@@ -130,7 +130,7 @@ async def start_batch(call: Call, body: StartBatch) -> Accepted[BatchStatus]:
         context=body.context or None,
         fairness=caller.tenant,
         by=caller.subject,
-        **body.common(),
+        **body.common(caller),
     )
     return await batch.status()
 

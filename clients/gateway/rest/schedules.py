@@ -55,7 +55,9 @@ from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
 from perdure.values.turn_options import StoredOptions
 
-_FREE = frozenset({"labels", "instructions", "on_done", "on_wait", "output_schema", "version"})
+_FREE = frozenset(
+    {"labels", "instructions", "on_done", "on_wait", "output_schema", "subject", "version"}
+)
 """The options of turns that a caller may change without the permission `budget`."""
 _LIMITS = {"batch", "total", *StoredOptions.model_fields} - _FREE
 
@@ -99,9 +101,9 @@ class _Timing(CommonOptions):
     total: Budget | None = None
     batch: ScheduledTasks | None = None
 
-    def given(self) -> dict[str, Any]:
+    def given(self, caller: Caller) -> dict[str, Any]:
         """Return the fields of the request, as arguments of the client."""
-        values = {**dict(self), **self.common(), "batch": self.batch and self.batch.given()}
+        values = {**dict(self), **self.common(caller), "batch": self.batch and self.batch.given()}
         return {name: values[name] for name in self.model_fields_set}
 
 
@@ -174,7 +176,7 @@ async def create_schedule(call: Call, body: CreateSchedule) -> ScheduleStatus:
     schedule_id = checked(call, body.id)
     known = call.gateway.schedule_ids
     await check_schedules(call.client, call.caller, schedule_id, known)
-    definition = {**body.given(), "id": schedule_id, "fairness": call.caller.tenant}
+    definition = {**body.given(call.caller), "id": schedule_id, "fairness": call.caller.tenant}
     schedule = await call.client.create_schedule(**definition, by=call.caller.subject)
     known.note(schedule_id, exists=True)
     return await schedule.status()
@@ -245,7 +247,7 @@ async def change_schedule(call: Call, body: ChangeSchedule) -> ScheduleStatus:
     _check_batch(call.caller, body.batch)
     if has_task and _limits_of(body.task) != _limits_of(await schedule.task()):
         call.caller.require("budget")
-    await schedule.change(**body.given(), **_order(call), by=call.caller.subject)
+    await schedule.change(**body.given(call.caller), **_order(call), by=call.caller.subject)
     return await schedule.status()
 
 

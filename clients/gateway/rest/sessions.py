@@ -161,7 +161,7 @@ async def _session(call: Call, begin: BeginSession | None) -> Session:
         idle=begin.idle,
         live=begin.live,
         fairness=call.caller.tenant,
-        **begin.common(),
+        **begin.common(call.caller),
     )
 
 

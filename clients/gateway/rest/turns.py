@@ -44,7 +44,7 @@ from perdure.values.moments import AMoment
 from perdure.values.reports import AgentReport, ForkedFrom, Outcome, UnsettledCall, Usage
 from perdure.values.shared_state import SharedState
 from perdure.values.tasks import Task
-from perdure.values.turn_options import Version
+from perdure.values.turn_options import Subject, Version
 from perdure.values.webhooks import WebhookUrl
 
 
@@ -97,13 +97,17 @@ class TurnMessages(Value):
 
 
 class ListTurns(LabelledPages):
-    """Which turns to list. `parent` and `schedule` are ids, `version` is that of the agent."""
+    """Which turns to list. `parent` and `schedule` are ids, `version` is that of the agent.
+
+    `subject` is their data subject.
+    """
 
     state: states.OfTurn | None = None
     outcome: Outcome | None = None
     parent: str | None = None
     schedule: str | None = None
     version: Version | None = None
+    subject: Subject | None = None
 
 
 class WaitFor(Query):
@@ -267,7 +271,7 @@ async def start_turn(call: Call, body: StartTurn) -> Accepted[TurnReference]:
         delay=body.delay,
         deadline=body.deadline,
         history=body.history,
-        **body.common(),
+        **body.common(caller),
     )
     return await _reference(call, turn)
 
@@ -288,6 +292,7 @@ async def list_turns(call: Call, query: ListTurns) -> TurnList:
         schedule=query.schedule and complete(query.schedule),
         id_prefix=call.caller.prefix or None,
         version=query.version,
+        subject=query.subject and complete(query.subject),
     )
     page = await listing.page(query.after, size=query.limit)
     return TurnList(turns=page.entries, next=page.next)

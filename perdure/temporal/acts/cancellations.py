@@ -29,13 +29,21 @@ _HIDDEN = TypeAdapter(tuple[str, str])
 """The reason and the name, as they are hidden together."""
 
 
-def request_of(client: Client, reason: str, by: str | None) -> tuple[str, str]:
-    """Return the reason and the identity of a request of this person or program."""
+async def request_of(client: Client, id: str, reason: str, by: str | None) -> tuple[str, str]:
+    """Return the reason and the identity of a request of this person or program.
+
+    Raises:
+        RPCError: The server does not answer.
+        PerdureError: The data subject of the workflow was erased, or its key cannot be had.
+    """
     codec = client.data_converter.payload_codec
     if not isinstance(codec, Encryption):
         return reason, sources.identity(client.identity if by is None else f"{_BY}{by}")
-    hidden = codec.hide(json.dumps([reason, by], ensure_ascii=False) if by else reason)
-    return hidden, sources.identity(client.identity)
+    text = json.dumps([reason, by], ensure_ascii=False) if by else reason
+    data_key = await codec.data_key_of(id) if text else ""
+    if data_key and codec.data_keys is not None:
+        await codec.data_keys.cipher(data_key)  # so that it is known below, and nothing blocks
+    return codec.hide(text, data_key), sources.identity(client.identity)
 
 
 def requested(event: HistoryEvent, converter: DataConverter) -> tuple[str, str | None]:

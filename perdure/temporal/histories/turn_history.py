@@ -72,6 +72,7 @@ from perdure.values.approvals import Decision, PendingApproval
 from perdure.values.reports import Outcome
 
 _LOCAL_ACTIVITY = "core_local_activity"
+_UNREADABLE = (errors.DecryptionError.code, errors.ErasedError.code)
 _LOCAL_ABOUT, _LOCAL_RESULT = "data", "result"
 """The marker of a local activity, as Temporal's core writes it, and its details."""
 
@@ -370,6 +371,8 @@ class HistoryReader:
         """
         try:
             exception = await self._converter.decode_failure(failure)
+        except errors.KeyStoreError:
+            raise
         except Exception as error:
             raise undecodable(error, failure.application_failure_info.details.payloads) from error
         if (
@@ -380,7 +383,7 @@ class HistoryReader:
             is_ours = isinstance(self._converter.payload_codec, Encryption)
             if not is_ours:
                 raise undecodable(None, [failure.encoded_attributes])
-            if getattr(exception, "type", None) == errors.DecryptionError.code:
+            if getattr(exception, "type", None) in _UNREADABLE:
                 raise errors.from_info(failures.error_in(exception))
         return exception
 

@@ -33,11 +33,11 @@ from perdure.temporal.payloads import pack
 from perdure.temporal.start_request import turn_request
 from perdure.testing.simulation.calls.deliveries import SentDelivery
 from perdure.testing.simulation.calls.jobs import StartedJob
+from perdure.testing.simulation.clients.starting_client import ClientLostError, StartingClient
 from perdure.testing.simulation.operations.branches import Loop, NoMarks
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.sdk import TASK_QUEUE
 from perdure.testing.simulation.server.server import SimulatedServer
-from perdure.testing.simulation.starting_client import ClientLostError, StartingClient
 from perdure.testing.simulation.world import SimulatedWorld
 from perdure.turn import call_tokens
 from perdure.turn.job_values import FinishCall

@@ -180,11 +180,12 @@ class _GatewayClient:
         id: str,
         fairness: str | None,
         priority: int | None,
+        by: str,
         **options: Any,
     ) -> None:
         """Start a turn, or find it."""
         starter = Starter(self._client, TASK_QUEUE, NoMarks(self._client))
-        await starter.start(turn_request(agent, task, **options), id)
+        await starter.start(turn_request(agent, task, **options), id, by=by)
 
     def session(self, session_id: str, agent: str, **options: Any) -> Any:
         """Return the handle of a session, with the method that hooks use."""

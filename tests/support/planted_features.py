@@ -176,8 +176,8 @@ OF_FEATURES = (
     Planted(
         "a delivery that comes after the end of its turn starts it again",
         "clients/turns/starting.py",
-        "REJECT_DUPLICATE, turn_id, request, priority\n        )\n        if run_id is None",
-        "ALLOW_DUPLICATE, turn_id, request, priority\n        )\n        if run_id is None",
+        "start_if(WorkflowIDReusePolicy.REJECT_DUPLICATE)",
+        "start_if(WorkflowIDReusePolicy.ALLOW_DUPLICATE)",
         (HOOKS,),
     ),
     Planted(

@@ -60,7 +60,7 @@ FINDINGS = (
     Finding(
         "The same in a schedule, whose turn was not counted, and in a webhook",
         "`7411f57`, Y70",
-        reason="schedules and deliveries are not simulated",
+        reason="schedules and deliveries were not simulated then, and it is not planted",
     ),
     Finding(
         "A cancel that came while a session recorded a turn was lost",

@@ -306,7 +306,8 @@ PLANTED = (
         "    if workflow.patched(_REPEATED):",
         "    if False:",
         (REPLAYS, JOBS),
-        seeds=600,
+        seeds=100,
+        focus=("teams", "resets"),
     ),
     Planted(
         "a session goes on in a new run before its updates are answered",
@@ -342,7 +343,8 @@ PLANTED = (
         "        if has_deadline and time_left is not None and time_left <= timedelta():",
         "        if has_deadline and not _is_last(key) and time_left == timedelta():",
         (FOLD,),
-        seeds=500,
+        seeds=100,
+        focus=("deadlines",),
     ),
     Planted(
         "effects are taken back in the order in which they were made",
@@ -420,6 +422,7 @@ PLANTED = (
         "    if job is not None and job.output is not None and isinstance(fact, ToolLost):",
         (JOBS,),
         seeds=200,
+        focus=("jobs",),
     ),
     Planted(
         "the jobs of a cancelled turn go on",
@@ -447,7 +450,7 @@ BATCHES = (
         "    gone = spent_of(request, progress) + total(\n"
         "        _kept(account) for account in progress.active.values()\n    )",
         "    gone = spent_of(request, progress)",
-        ("bill within limit",),
+        ("bill within limit", FOLD),
         seeds=50,
         kind="batch",
     ),
@@ -457,7 +460,7 @@ BATCHES = (
         "            if part.is_cancelled:\n"
         "                await self._cancel(part.cancel_reason)\n            ended",
         "            ended",
-        ("a cancel reaches each task",),
+        ("a cancel reaches each task", FOLD),
         seeds=50,
         kind="batch",
     ),

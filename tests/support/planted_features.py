@@ -6,6 +6,8 @@ from .planted import FOLD, Planted
 
 CLIENTS, SERVERS = "clients run their tools", "servers are told answers once"
 NOTICES, REMINDERS, HOOKS = "waits are told once", "reminders come once", "hooks start once"
+SLOTS = "slots start once"
+KEYED, PUSHES = "events by key come once", "push notifications tell each change once"
 VERSIONS = "turns keep their versions"
 LIMITS, LIVE, RECORDED = (
     "schedules keep their limits",
@@ -27,7 +29,7 @@ OF_FEATURES = (
         "client_tools=request.client_tools if agent == request.agent else (),",
         "client_tools=request.client_tools,",
         (CLIENTS,),
-        seeds=600,
+        focus=("teams", "client tools"),
     ),
     Planted(
         "a turn that is handed over forgets the version that it was started with",
@@ -35,7 +37,7 @@ OF_FEATURES = (
         'version = before.version.model_copy(update={"name": agent.version.name})',
         "version = agent.version",
         (VERSIONS,),
-        seeds=400,
+        focus=("teams", "versions"),
     ),
     Planted(
         "a delegate has the version of its own id",
@@ -43,7 +45,7 @@ OF_FEATURES = (
         "            return self.lineage.ancestors[0].turn_id\n",
         "            return turn_id\n",
         (VERSIONS,),
-        seeds=400,
+        focus=("teams", "versions"),
     ),
     Planted(
         "a server is told the answers of an earlier round again",
@@ -97,8 +99,7 @@ OF_FEATURES = (
         '    else:\n        board.show(f"waits for {waits.kind}")\n'
         "        await webhooks.tell_of_wait(board.state, waits)\n",
         (NOTICES,),
-        seeds=200,
-        focus=("notices",),
+        focus=("notices", "builds"),
     ),
     Planted(
         "a turn that is not told of waits does not tell its end either",
@@ -107,6 +108,14 @@ OF_FEATURES = (
         "    return True or",
         ("webhooks are delivered or recorded",),
         focus=("notices",),
+    ),
+    Planted(
+        "a receiver of push notifications is told of a wait at each look",
+        "workflows/delivery/agent_push.py",
+        '                call = call.model_copy(update={"told": change.place})\n',
+        "",
+        (PUSHES,),
+        focus=("push", "builds"),
     ),
     Planted(
         "a new run of a session does not wait for its reminders",
@@ -126,6 +135,31 @@ OF_FEATURES = (
         kind="session",
     ),
     Planted(
+        "a new run of the workflow that keeps events forgets who waits",
+        "workflows/keyed_events/agent_events.py",
+        '        payload = pack(self._current, "the next run\'s input")',
+        '        left = self._current.model_copy(update={"waiters": ()})\n'
+        '        payload = pack(left, "the next run\'s input")',
+        (KEYED,),
+        focus=("keyed events", "builds"),
+    ),
+    Planted(
+        "an event by key that is sent twice counts twice",
+        "perdure/keyed_events/state.py",
+        "    if event_id in state.ids:\n        return state\n",
+        "",
+        (KEYED,),
+        focus=("keyed events",),
+    ),
+    Planted(
+        "a turn is registered as if it had got no event by key",
+        "workflows/turn/event_waits.py",
+        "waiter=EventWaiter(turn_id=turn_id, until=until, after=after)",
+        "waiter=EventWaiter(turn_id=turn_id, until=until)",
+        (KEYED,),
+        focus=("keyed events",),
+    ),
+    Planted(
         "each attempt of a delivery starts a turn of its own",
         "clients/gateway/hooks/starting.py",
         'f"hooks/{hook.name}/{short}")',
@@ -142,8 +176,8 @@ OF_FEATURES = (
     Planted(
         "a delivery that comes after the end of its turn starts it again",
         "clients/turns/starting.py",
-        "REJECT_DUPLICATE, turn_id, request, priority\n        )\n        if run_id is None",
-        "ALLOW_DUPLICATE, turn_id, request, priority\n        )\n        if run_id is None",
+        "start_if(WorkflowIDReusePolicy.REJECT_DUPLICATE)",
+        "start_if(WorkflowIDReusePolicy.ALLOW_DUPLICATE)",
         (HOOKS,),
     ),
     Planted(
@@ -177,6 +211,43 @@ OF_FEATURES = (
         "        return self.total.within(budget)",
         (LIMITS,),
         kind="schedule",
+    ),
+    Planted(
+        "a message of a schedule that skips waits for the turn that runs",
+        "perdure/session/scheduled.py",
+        '"skip": "reject", "queue"',
+        '"skip": "queue", "queue"',
+        (SLOTS,),
+        kind="schedule",
+        focus=("scheduled messages",),
+    ),
+    Planted(
+        "a message of a schedule is sent once, and lost with its worker",
+        "workflows/session/agent_scheduled_message.py",
+        "            retry_policy=RetryPolicy(maximum_interval=limits.BENCH),",
+        "            retry_policy=RetryPolicy(maximum_attempts=1),",
+        (SLOTS,),
+        kind="schedule",
+        focus=("scheduled messages",),
+    ),
+    Planted(
+        "a batch of a schedule has no budget",
+        "workflows/batch/agent_scheduled_batch.py",
+        "        budget=schedule.account.within(request.budget) if schedule.account else"
+        " request.budget,",
+        "        budget=None,",
+        ("limits of the caller hold", "bill within limit"),
+        kind="batch",
+        focus=("scheduled batches",),
+    ),
+    Planted(
+        "a batch of a schedule looks for the parts of other tasks",
+        "workflows/batch/agent_scheduled_batch.py",
+        "        digest=stored.digest,",
+        "        digest=stored.digest[::-1],",
+        ("nothing raises", "nothing is stuck", "tasks end once", FOLD),
+        kind="batch",
+        focus=("scheduled batches",),
     ),
     Planted(
         "a cancel that comes with the signal that ends a run is lost",

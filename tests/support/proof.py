@@ -496,7 +496,7 @@ PROMISES = (
             "builds": by("V1 V6"),
             "versions": by("V33"),
         },
-        ("waits are shown", "waits end once"),
+        ("waits are shown", "waits end once", "events by key come once"),
     ),
     Promise(
         "fold is state",
@@ -659,7 +659,7 @@ PROMISES = (
             "builds": by("V31"),
             "versions": PLAIN,
         },
-        ("waits are told once",),
+        ("waits are told once", "push notifications tell each change once"),
     ),
     Promise(
         "nothing is stuck",

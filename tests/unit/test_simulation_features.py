@@ -9,16 +9,28 @@ import pytest
 
 from perdure.delivery.webhook import WaitMessage
 from perdure.session.facts import ReminderDue, ReminderForgotten, ReminderSet
-from perdure.temporal.names import FINISH_CALL, SETTLE_SCHEDULE
+from perdure.temporal.names import (
+    BATCH,
+    FINISH_CALL,
+    KEYED_EVENTS,
+    PUSH,
+    SCHEDULED_BATCH,
+    SCHEDULED_MESSAGE,
+    SETTLE_SCHEDULE,
+)
 from perdure.testing.simulation import Simulation, simulate
 from perdure.testing.simulation.__main__ import main
+from perdure.testing.simulation.batch_people import SCHEDULED
+from perdure.testing.simulation.calls.keyed_events import KEYED
 from perdure.testing.simulation.choices import LOSSES, Choices
 from perdure.testing.simulation.delivery_promises import call_of
+from perdure.testing.simulation.features.schedule_people import CHAT
+from perdure.testing.simulation.features.schedules import MESSAGES
 from perdure.testing.simulation.observations import ended_locally
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
-from perdure.testing.simulation.simulate import Kind
-from perdure.turn.facts import Decided, ToolReturned, WaitBegan
+from perdure.testing.simulation.simulate import KINDS, Kind
+from perdure.turn.facts import Decided, ToolReturned, WaitBegan, WaitEnded
 from perdure.turn.waiting import CLIENT
 
 SEEDS: dict[str, tuple[Kind, tuple[int, ...]]] = {
@@ -162,6 +174,50 @@ def test_deliveries_to_hooks_start_turns() -> None:
     assert counts_of(made)["hooks"] > len(started)
 
 
+@pytest.mark.accepts("S24")
+def test_turns_get_events_by_key() -> None:
+    """Several turns and calls get the same, also those that begin to wait after it."""
+    made = [simulate(seed, focus=(KEYED,)) for seed in range(12)]
+    ends = [
+        end
+        for run in runs_of(made)
+        for fact in run.facts
+        if isinstance(fact, WaitEnded)
+        for end in fact.woken
+        if end.event_key and end.by == "event"
+    ]
+    keepers = {run.id for run in runs_of(made) if run.begun.type == KEYED_EVENTS}
+
+    assert [one.story for one in made if one.broken] == []
+    assert counts_of(made)["events by key"] >= len(keepers) > 1
+    assert ends
+
+
+@pytest.mark.accepts("S24")
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_events_by_key_come_to_turns_of_all_kinds(kind: Kind) -> None:
+    """While other builds become the current one."""
+    made = [simulate(seed, kind=kind, focus=(KEYED, "builds")) for seed in range(20)]
+
+    assert [one.story for one in made if one.broken] == []
+    assert any(run.begun.type == KEYED_EVENTS and run.begun.continued for run in runs_of(made))
+
+
+@pytest.mark.accepts("S25")
+def test_receivers_of_push_notifications_are_told() -> None:
+    """Of waits and of the end; one that the worker refuses is told nothing."""
+    made = [simulate(seed, focus=("push", "builds")) for seed in range(8)]
+    pushes = [run for run in runs_of(made) if run.begun.type == PUSH]
+
+    assert [one.story for one in made if one.broken] == []
+    assert counts_of(made)["push notifications"] > 0
+    assert {run.closed for run in pushes} >= {
+        "WORKFLOW_EXECUTION_COMPLETED",
+        "WORKFLOW_EXECUTION_FAILED",
+    }
+
+
 @pytest.mark.accepts("S18")
 def test_schedules_start_skip_and_pause() -> None:
     """What their turns have spent is counted by an activity."""
@@ -177,6 +233,29 @@ def test_schedules_start_skip_and_pause() -> None:
     assert [one.story for one in made if one.broken] == []
     assert happened["started by schedules"] < happened["slots"]
     assert SETTLE_SCHEDULE in activities
+
+
+@pytest.mark.accepts("S27")
+def test_schedules_send_messages_to_a_session() -> None:
+    """Some while a turn of it runs."""
+    made = [simulate(seed, kind="schedule", focus=(MESSAGES,)) for seed in range(12)]
+    ends = {run.closed for run in runs_of(made) if run.begun.type == SCHEDULED_MESSAGE}
+    turns = [run for run in runs_of(made) if run.id.startswith(f"{CHAT}/")]
+
+    assert [one.story for one in made if one.broken] == []
+    assert ends >= {"WORKFLOW_EXECUTION_COMPLETED"}
+    assert turns
+
+
+@pytest.mark.accepts("S28")
+def test_batches_are_started_by_schedules() -> None:
+    """Their tasks are stored by a worker that is lost at times."""
+    made = [simulate(seed, kind="batch", focus=(SCHEDULED,)) for seed in range(8)]
+    begun = {run.begun.continued for run in runs_of(made) if run.begun.type == BATCH}
+    stored = [run for run in runs_of(made) if run.begun.type == SCHEDULED_BATCH]
+
+    assert [one.story for one in made if one.broken] == []
+    assert any(run.begun.run_id in begun for run in stored)
 
 
 @pytest.mark.accepts("S19")

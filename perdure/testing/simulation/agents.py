@@ -20,6 +20,7 @@ from perdure.agents.tools import Tool, Toolbox, tool
 from perdure.session.wire import SessionRequest
 from perdure.testing.simulation.calls.client_tools import CLIENT_TOOLS
 from perdure.testing.simulation.calls.jobs import JOBS
+from perdure.testing.simulation.calls.keyed_events import KEYED
 from perdure.testing.simulation.calls.local_tools import LOCAL_TOOLS
 from perdure.testing.simulation.calls.payments import TOOLS
 from perdure.testing.simulation.calls.servers import DESK
@@ -128,7 +129,8 @@ def _agent(choices: Choices, name: str, others: Sequence[str]) -> Agent[Any]:
 def _some_tools(choices: Choices) -> tuple[Tool[..., Any], ...]:
     """Return tools whose effects have keys, that wait, or that start jobs; often none."""
     with_keys = TOOLS if choices.below(3, beside=BESIDE) == 2 or choices.pays_often else ()
-    waits, jobs = WAITS if choices.has_waits else (), JOBS if choices.has_jobs else ()
+    has_waits = choices.has_waits or choices.has(KEYED)
+    waits, jobs = WAITS if has_waits else (), JOBS if choices.has_jobs else ()
     local = LOCAL_TOOLS if choices.has("local tools") else ()
     return (*with_keys, *waits, *jobs, *local)
 
@@ -178,9 +180,8 @@ def some_budget(choices: Choices, *, times: int = 1) -> Budget | None:
     if choices.aims_at(BUDGETS):
         limits["tokens"] = choices.pick((12_000, 30_000), beside=BUDGETS)
     if choices.aims_at(DEADLINES):
-        limits["time"] = choices.pick(
-            (timedelta(seconds=9), timedelta(seconds=2)), beside=DEADLINES
-        )
+        # a tenth is kept for the last answer, in which there is time for some pauses
+        limits["time"] = timedelta(seconds=choices.pick((60, 40), beside=DEADLINES))
     return Budget.model_validate(limits) if limits else None
 
 

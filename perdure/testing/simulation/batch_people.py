@@ -12,21 +12,27 @@ from datetime import timedelta
 from typing import Any, cast
 
 from temporalio.client import Client
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from perdure.batch.wire import BatchRequest
 from perdure.clients.batches.items import read
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.finding import Finder
-from perdure.temporal.names import ADD_BUDGET, BATCH, BATCH_PART
+from perdure.temporal.names import ADD_BUDGET, BATCH, BATCH_PART, SCHEDULED_BATCH
+from perdure.temporal.payloads import pack
+from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.testing.simulation.batches import SimulatedBatch
+from perdure.testing.simulation.clients.starting_client import ClientLostError, StartingClient
 from perdure.testing.simulation.people import People
+from perdure.testing.simulation.server.clock import START
 from perdure.testing.simulation.server.runs import SimulatedRun
-from perdure.testing.simulation.server.sdk import TASK_QUEUE
+from perdure.testing.simulation.server.sdk import TASK_QUEUE, BegunRun
 from perdure.testing.simulation.server.server import SimulatedServer
-from perdure.testing.simulation.starting_client import ClientLostError, StartingClient
 from perdure.values.budgets import Budget, BudgetUpdate
 
+SCHEDULED = "scheduled batches"
+"""The feature of batches that a schedule starts."""
 _ROUNDS = 3
 """A batch is run so often at most."""
 _PAUSES_S = (1, 60, 3600, 25 * 3600)
@@ -84,6 +90,9 @@ class BatchPeople(People):
         return StartingClient(self._server, self._task_timeout, survives)
 
     def _upload(self) -> None:
+        if self.batch.items and self._choices.has(SCHEDULED):
+            self._begin_by_schedule()
+            return
         try:
             asyncio.run(self._uploaded(cast("Client", self._client())))
             self._rounds = 1
@@ -91,6 +100,22 @@ class BatchPeople(People):
             self._server.counts["lost uploads"] += 1
         if self._server.run_of(self.workflow_id) is not None:
             self._rounds = 1
+
+    def _begin_by_schedule(self) -> None:
+        """Start the batch as a schedule does; a worker uploads its tasks then."""
+        self._rounds, run_id = 1, self._server.new_run_id()
+        attributes = TypedSearchAttributes([SearchAttributePair(SCHEDULED_FOR, START)])
+        begun = BegunRun(
+            self.workflow_id,
+            run_id,
+            run_id,
+            SCHEDULED_BATCH,
+            0,
+            task_timeout=self._task_timeout,
+            search_attributes=attributes,
+        )
+        self._server.counts["batches of schedules"] += 1
+        self._server.start(begun, [pack(self.batch.of_schedule).payload])
 
     async def _uploaded(self, client: Client) -> None:
         """Store the tasks and start the batch, as a client does."""
@@ -115,6 +140,8 @@ class BatchPeople(People):
 
     def _retry(self) -> None:
         """Run the tasks again that have no answer, maybe with more budget."""
+        if all(run.begun.type != BATCH for run in self._server.runs):
+            return  # it was cancelled before its tasks were stored
         client = cast("Client", self._client())
         more = self._more() if self._choices.happens(2) else None
         at_once = self._choices.pick((None, None, 1, 3))

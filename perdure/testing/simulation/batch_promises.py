@@ -8,19 +8,21 @@ from decimal import Decimal
 from typing import Any, cast
 
 from temporalio.client import Client
+from temporalio.common import RawValue
 
 from perdure.batch import plan
 from perdure.batch.leases import limited
 from perdure.batch.part import PartState
-from perdure.batch.wire import BatchNote, part_id
+from perdure.batch.wire import BatchNote, BatchRequest, part_id
 from perdure.clients.batches.status import BatchResult, TaskState
 from perdure.clients.finding import Finder
-from perdure.temporal.names import BATCH, BATCH_PART, TURN
+from perdure.temporal.names import BATCH, BATCH_PART, SCHEDULED_BATCH, TURN
+from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.client import HistoryClient
 from perdure.testing.simulation.delivery_promises import webhooks_are_delivered_or_recorded
 from perdure.testing.simulation.observations import Simulated, last_runs
-from perdure.testing.simulation.server.history import name_of
+from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import RunStage, SimulatedRun
 from perdure.testing.simulation.server.sdk import TASK_QUEUE
 from perdure.testing.simulation.server.server import BrokenError
@@ -151,6 +153,22 @@ def tasks_end_once(simulated: Simulated) -> None:
     _check_spent(simulated, note)
 
 
+def batches_of_schedules_keep_their_limits(simulated: Simulated) -> None:
+    """A batch that a schedule starts has its budget, its turns at once and its rule for errors."""
+    people, runs = simulated.people, simulated.server.runs
+    stored = {run.begun.run_id for run in runs if run.begun.type == SCHEDULED_BATCH}
+    if not isinstance(people, BatchPeople):
+        return
+    for run in runs:
+        if run.begun.continued not in stored:
+            continue
+        [payload] = attributes(run.history.events[0]).input.payloads
+        request, batch = unpack(RawValue(payload), BatchRequest), people.batch
+        given = request.budget, request.at_once, request.on_error, request.items
+        if given != (batch.budget, batch.at_once, batch.on_error, len(batch.items)):
+            raise BrokenError("limits of the caller hold", f"it has {given}, not {batch}", run)
+
+
 ALWAYS: tuple[Callable[[Simulated], None], ...] = (
     batch_bill_within_limit,
     turns_at_once_within_limit,
@@ -162,6 +180,7 @@ ALWAYS: tuple[Callable[[Simulated], None], ...] = (
 AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     a_cancel_reaches_each_task,
     tasks_end_once,
+    batches_of_schedules_keep_their_limits,
     webhooks_are_delivered_or_recorded,
 )
 """The checks of a whole simulation."""

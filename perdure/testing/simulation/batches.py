@@ -11,8 +11,9 @@ from perdure.agents.agent import Agent
 from perdure.testing.simulation.agents import some_budget, some_request
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.world import REFUSED_URL, URL
+from perdure.turn.slot import ScheduledBy
 from perdure.turn.wire import TurnRequest
-from perdure.values.batch_items import BatchItem, OnError
+from perdure.values.batch_items import BatchItem, OnError, ScheduledBatch
 from perdure.values.budgets import Budget
 from perdure.values.tasks import Task
 
@@ -36,6 +37,19 @@ class SimulatedBatch:
     part_items: int = 3
     budget: Budget | None = None
     on_error: OnError = "go on"
+
+    @property
+    def of_schedule(self) -> TurnRequest:
+        """The input of the workflow by which a schedule starts it."""
+        stored = ScheduledBatch(
+            items=self.items,
+            at_once=self.at_once,
+            on_error=self.on_error,
+            turn_budget=self.common.budget,
+        )
+        schedule = ScheduledBy(id="plan", timezone="UTC", batch=stored)
+        fields = {"budget": self.budget, "schedule": schedule, "task": Task(content="")}
+        return self.common.model_copy(update=fields)
 
 
 def some_batch(choices: Choices, agents: Sequence[Agent[Any]]) -> SimulatedBatch:

@@ -185,7 +185,8 @@ class _Waits:
         if end.by == "time" and (wait is None or _is_early(wait, end)):
             raise BrokenError("waits end once", f"{end.key} ends before its time", run)
         if end.by == "event":
-            if end.event_id not in self._sent or end.event_id in self._given:
+            is_again = end.event_id in self._given and not end.event_key
+            if end.event_id not in self._sent or is_again:
                 raise BrokenError("waits end once", f"{end.key} has another's event", run)
             self._given.add(end.event_id)
 

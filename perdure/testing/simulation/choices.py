@@ -29,6 +29,10 @@ _FEATURES: dict[str, tuple[str, int]] = {
     "cancels": ("cancels 32", 6),
     "reminders": ("reminders 28", 5),
     "versions": ("versions 1", 6),
+    "keyed events": ("keyed events 40", 8),
+    "push": ("push 5", 8),
+    "scheduled messages": ("scheduled messages 1", 4),
+    "scheduled batches": ("scheduled batches 6", 4),
     "jobs of a session": ("jobs of a session 3", 3),
     "jobs of a batch": ("jobs of a batch 19", 3),
 }
@@ -40,8 +44,8 @@ TEAMS = "teams"
 """The feature of agents that delegate often, with what else `Choices.all_features` has."""
 PAYMENTS, BILLS = "payments", "bills"
 """The features of `Choices.pays_often` and `Choices.bills_most`."""
-BUDGETS, LOSSES, FORGERIES, DEADLINES, GUARDS, BRANCHES = AIMS = (
-    *("budgets", "losses", "forgeries", "deadlines", "guards", "branches"),
+BUDGETS, LOSSES, FORGERIES, DEADLINES, GUARDS, BRANCHES, RESETS = AIMS = (
+    *("budgets", "losses", "forgeries", "deadlines", "guards", "branches", "resets"),
 )
 """What a focus makes happen far more often, and what happens as often as always without a focus."""
 FEATURES = (TEAMS, PAYMENTS, BILLS, "waits", "jobs", *_FEATURES)
@@ -127,7 +131,7 @@ class Choices:
     @functools.cached_property
     def calls_often(self) -> bool:
         """Whether models mostly call tools, as some are of a kind that few simulations have."""
-        features = ("client tools", "servers", "local tools")
+        features = ("client tools", "servers", "local tools", "keyed events")
         return self.aims_at(LOSSES) or any(map(self.has, features))
 
     def aims_at(self, aim: str) -> bool:

@@ -23,9 +23,12 @@ from perdure.testing.simulation.features import (
     client_promises,
     hook_promises,
     inquiry_promises,
+    keyed_event_promises,
     notice_promises,
+    push_promises,
     reminder_promises,
     schedule_promises,
+    scheduled_message_promises,
     versions,
 )
 from perdure.testing.simulation.observations import (
@@ -289,11 +292,14 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     notice_promises.waits_are_told_once,
     inquiry_promises.servers_are_told_answers_once,
     reminder_promises.reminders_come_once,
+    keyed_event_promises.events_by_key_come_once,
+    push_promises.push_tells_each_change_once,
     versions.turns_keep_their_versions,
     *batch_promises.AT_THE_END,
     *call_promises.AT_THE_END,
     *job_promises.AT_THE_END,
     *schedule_promises.AT_THE_END,
+    scheduled_message_promises.slots_are_messages_once,
 )
 """The checks of a whole simulation."""
 

@@ -26,6 +26,7 @@ from perdure.testing.simulation.agents import (
 )
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
+from perdure.testing.simulation.calls.keyed_events import KEYED
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.features.schedule_people import SchedulePeople
 from perdure.testing.simulation.features.schedules import SimulatedSchedule, some_schedule
@@ -35,6 +36,9 @@ from perdure.testing.simulation.operations.branches import Branches
 from perdure.testing.simulation.operations.builds import Builds
 from perdure.testing.simulation.operations.clients import TurnClients
 from perdure.testing.simulation.operations.deploys import Deploys
+from perdure.testing.simulation.operations.keyed_events import EventSenders
+from perdure.testing.simulation.operations.push import FEATURE as PUSH
+from perdure.testing.simulation.operations.push import PushClients
 from perdure.testing.simulation.operations.reminding import Reminding
 from perdure.testing.simulation.operations.resetting import Operator
 from perdure.testing.simulation.operations.sending import ResultSenders
@@ -197,11 +201,7 @@ class _Scene:
             TurnClients(server, self._world, senders)
         people = self._begun(request)
         simulated = Simulated(server, self._world, people, input_, self._worker)
-        if server.choices.has("builds"):
-            Builds(server)
-        if server.choices.all_features:
-            Deploys(server, self._worker, self._agents)
-            Terminator(server, self._effects.terminate)
+        self._meet(request, people)
         for _ in range(_MOST_STEPS):
             if not server.clock.step():
                 break
@@ -211,6 +211,19 @@ class _Scene:
             check(simulated)
         for run in server.runs:
             server.replayed(run).evict()
+
+    def _meet(self, request: Request, people: People) -> None:
+        """Let others have to do with what is simulated, as its features are."""
+        server = self._server
+        if server.choices.has("builds"):
+            Builds(server)
+        if server.choices.has(KEYED):
+            EventSenders(server, self._worker.client)
+        if isinstance(request, TurnRequest) and _has_push(server.choices):
+            PushClients(server, self._worker.client, people)
+        if server.choices.all_features:
+            Deploys(server, self._worker, self._agents)
+            Terminator(server, self._effects.terminate)
 
     def _begun(self, request: Request) -> People:
         """Begin what is simulated, and return the people around it."""
@@ -223,7 +236,7 @@ class _Scene:
             self._worker.client.schedules = schedules
             stored = self._worker.run(request.stored(self._worker.client))
             schedule = schedules.create(request.definition.id, stored, request.times)
-            return SchedulePeople(server, schedules, schedule)
+            return SchedulePeople(server, schedules, schedule, request.definition.if_running)
         if isinstance(request, SessionRequest):
             workflow_id, workflow_type = "session", SESSION
             names = [agent.name for agent in self._agents]
@@ -247,6 +260,14 @@ class _Scene:
             Operator(server, resets, self._world, people)
             Branches(server, self._worker, people, timeout)
         return people
+
+
+def _has_push(choices: Choices) -> bool:
+    """Return whether clients ask for push notifications: not of turns that wait for months.
+
+    The workflow that notifies them looks at such a turn each hour.
+    """
+    return choices.has(PUSH) and not choices.has_waits and not choices.has(KEYED)
 
 
 def _timeout(server: SimulatedServer) -> timedelta:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
 
@@ -30,7 +30,6 @@ from perdure.activities.provider import Heard, ModelRequest
 from perdure.activities.webhook_rules import WebhookRules
 from perdure.activities.webhooks import NOT_SENT, Webhooks, not_delivered
 from perdure.agents.agent import Agent
-from perdure.agents.definitions import AgentDefinition
 from perdure.agents.tools import Tool
 from perdure.agents.versions import parts_of
 from perdure.base import replace
@@ -43,10 +42,13 @@ from perdure.temporal.names import (
     NOTIFY,
     POLL_CALL,
     RESOLVE_AGENT,
+    SEND_MESSAGE,
     VERIFY,
 )
 from perdure.temporal.payloads import pack, unpack
-from perdure.testing.simulation.client import HistoryClient
+from perdure.testing.simulation.calls.jobs import with_known_secret
+from perdure.testing.simulation.clients.session_messages import SessionMessages
+from perdure.testing.simulation.clients.worker_client import WorkerClient
 from perdure.testing.simulation.features.versions import FEATURE, both_versions
 from perdure.testing.simulation.server.loops import QuickLoop
 from perdure.testing.simulation.server.runs import Activity
@@ -124,7 +126,7 @@ class SimulatedWorker:
         self.misheard = ""
         self._said = ""
         self._running: Activity | None = None
-        self.client = HistoryClient(server)
+        self.client = WorkerClient(server)
         self._client = cast("Client", self.client)
         self._models = {model for agent in agents for model in agent.models} | {"model:second"}
         self._tools = {name: item for agent in agents for name, item in agent.toolset().items()}
@@ -133,6 +135,12 @@ class SimulatedWorker:
         self._before_reset = EffectsBeforeReset()
         self._afterwards = EffectsAfterwards()
         self._loop = _loop()
+        self._played: dict[str, Callable[[Activity], BaseModel]] = {
+            VERIFY: self._verification,
+            POLL_CALL: self._polled,
+            CANCEL_CALL: self._polled,
+            SEND_MESSAGE: SessionMessages(server, self.client).send,
+        }
 
     def deploy(self, place: int, agents: Sequence[Agent[Any]]) -> None:
         """Start one of the processes again, with these agents."""
@@ -200,10 +208,8 @@ class SimulatedWorker:
         try:
             if isinstance(parse_key(activity.key), ToolKey):
                 return pack(self._called(activity)).payload
-            if activity.type == VERIFY:
-                return pack(self._verification(activity)).payload
-            if activity.type in (POLL_CALL, CANCEL_CALL):
-                return pack(self._polled(activity)).payload
+            if activity.type in self._played:
+                return pack(self._played[activity.type](activity)).payload
             if activity.type == NOTIFY:
                 with failures.typed(NOT_SENT):
                     return pack(self._delivered(activity)).payload
@@ -296,7 +302,7 @@ class SimulatedWorker:
         finally:
             self._check_told(activity, told)
         if activity.type == RESOLVE_AGENT:
-            return _with_known_secret(result, activity)
+            return with_known_secret(result, activity)
         if activity.type != CALL_MODEL:
             return result
         answer = unpack(result, ModelAnswer)  # the machine's clock has no place in a simulation
@@ -331,15 +337,6 @@ class SimulatedWorker:
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, between two activities."""
         return self._loop.run_until_complete(coroutine)
-
-
-def _with_known_secret(result: RawValue, activity: Activity) -> RawValue:
-    """Return a definition whose secret for tokens, if it has one, follows from the seed."""
-    agent = unpack(result, AgentDefinition)
-    if not agent.call_secret:
-        return result
-    secret = f"{activity.run.begun.run_id} {activity.key} {activity.attempt}"
-    return pack(agent.model_copy(update={"call_secret": secret}))
 
 
 @functools.cache

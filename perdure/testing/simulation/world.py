@@ -14,6 +14,7 @@ from decimal import Decimal
 from perdure import errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
+from perdure.delivery.push import PushMessage
 from perdure.delivery.webhook import Notification, WaitMessage, WebhookMessage
 from perdure.errors import PerdureError
 from perdure.testing.simulation.calls.deliveries import SentDelivery
@@ -93,7 +94,7 @@ class ReceivedMessage:
 
     delivery: str
     id: str
-    message: WebhookMessage | WaitMessage
+    message: WebhookMessage | WaitMessage | PushMessage
     status: int
 
 
@@ -165,8 +166,10 @@ class SimulatedWorld:
         if agent.instructions not in request.system or request.model not in models:
             self.unpinned = self.unpinned or f"{activity.key} of {activity.run.id}"
         is_often = choices.aims_at(DEADLINES)  # pauses before retries end with the time
-        fails = choices.happens(2 if is_often else 14)
-        failure = choices.pick(_FAILURES[:4] if is_often else _FAILURES)() if fails else None
+        is_last = is_often and _is_last(activity)
+        fails = choices.happens(1 if is_last else 2 if is_often else 14)
+        some = _FAILURES[:1] if is_last else _FAILURES[:4] if is_often else _FAILURES
+        failure = choices.pick(some)() if fails else None
         if failure is not None and not isinstance(failure, errors.LLMTimeoutError):
             raise failure
         usage = self._usage(activity, request)
@@ -243,7 +246,7 @@ class SimulatedWorld:
 
     def receive(self, activity: Activity, sent: Notification) -> int:
         """Return the status with which a receiver answers a message, and note the message."""
-        assert isinstance(sent.message, WebhookMessage | WaitMessage)
+        assert isinstance(sent.message, WebhookMessage | WaitMessage | PushMessage)
         status = self._choices.pick(_STATUSES)
         self.received.append(ReceivedMessage(activity.run.id, sent.id, sent.message, status))
         return status
@@ -299,8 +302,7 @@ class SimulatedWorld:
         """
         if self._choices.below(2, beside=BESIDE) == 0:
             return ()
-        key = parse_key(activity.key)
-        if isinstance(key, ModelKey) and key.is_last:
+        if _is_last(activity):
             return (Text(text=ASIDE),)
         aside = f"{ASIDE}{len(self.asides)}x"
         self.asides[aside] = first_run
@@ -330,6 +332,12 @@ class SimulatedWorld:
                 return (Text(text=f'{{"name": "{name}", "arguments": {arguments}}}'),)
             case _:
                 return tuple(calls)
+
+
+def _is_last(activity: Activity) -> bool:
+    """Return whether a model is asked for the last answer of its turn."""
+    key = parse_key(activity.key)
+    return isinstance(key, ModelKey) and key.is_last
 
 
 def _final(agent: AgentDefinition, refused: str) -> str:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from perdure.agents.definitions import AgentDefinition
 from perdure.agents.tools import tool
 from perdure.errors import PerdureError
 from perdure.temporal import failures
+from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.calls.payments import SETTLED, find, refund
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.runs import Activity
@@ -159,3 +162,12 @@ def some_job(choices: Choices) -> ToolCall:
     name = choices.pick(("build", "build", "check", "train", "ship"), beside=ABOUT_JOBS)
     arguments = choices.pick(('{"a": 1}', '{"a": 4}', "{}"), beside=ABOUT_JOBS)
     return ToolCall(id="", name=name, arguments=arguments)
+
+
+def with_known_secret(result: RawValue, activity: Activity) -> RawValue:
+    """Return a definition whose secret for tokens, if it has one, follows from the seed."""
+    agent = unpack(result, AgentDefinition)
+    if not agent.call_secret:
+        return result
+    secret = f"{activity.run.begun.run_id} {activity.key} {activity.attempt}"
+    return pack(agent.model_copy(update={"call_secret": secret}))

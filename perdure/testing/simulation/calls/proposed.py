@@ -5,6 +5,7 @@ from __future__ import annotations
 from perdure.agents.definitions import AgentDefinition
 from perdure.testing.simulation.calls.client_tools import ABOUT_CLIENTS, some_client_call
 from perdure.testing.simulation.calls.jobs import ABOUT_JOBS, some_job
+from perdure.testing.simulation.calls.keyed_events import KEYED, some_keyed_wait
 from perdure.testing.simulation.calls.local_tools import ABOUT_LOCAL, some_local_call
 from perdure.testing.simulation.calls.payments import some_payment
 from perdure.testing.simulation.calls.questions import some_question
@@ -24,6 +25,8 @@ def some_call(choices: Choices, agent: AgentDefinition) -> ToolCall:
         return some_server_call(choices)
     if agent.tool("peek") is not None and choices.below(3, beside=ABOUT_LOCAL):
         return some_local_call(choices)
+    if choices.has(KEYED) and agent.tool("wait_for") and choices.below(3, beside=KEYED):
+        return some_keyed_wait(choices)
     if agent.tool("wait") is not None and choices.about_waits(3) == 2:
         return some_wait(choices)
     if choices.has_jobs and choices.below(4, beside=ABOUT_JOBS):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from perdure.temporal.names import ADD_BUDGET
-from perdure.testing.simulation.features.schedules import PLAN
+from temporalio.common import RawValue
+
+from perdure.session.scheduled import message_of
+from perdure.temporal.names import ADD_BUDGET, SCHEDULED_MESSAGE
+from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.people import PATIENCE, People
+from perdure.testing.simulation.server.history import attributes
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.schedules import (
     ABOUT_SCHEDULES,
@@ -12,11 +16,18 @@ from perdure.testing.simulation.server.schedules import (
     StoredSchedule,
 )
 from perdure.testing.simulation.server.server import SimulatedServer
+from perdure.turn.slot import IfRunning, Slot
+from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import BudgetUpdate
 
 _PAUSES_S = (10, 1, 60, 200)
 _CANCELS = 40
 _PAUSES = 12
+
+PLAN = "plan"
+"""The id of the schedule of a simulation."""
+CHAT = f"{PLAN}-chat"
+"""The id of the session of a schedule of messages."""
 
 
 class SchedulePeople(People):
@@ -25,18 +36,35 @@ class SchedulePeople(People):
     Attributes:
         schedule: The schedule.
         has_resumed: Whether they have let it go on after a pause.
+        if_running: What it does at a time at which a turn runs.
+        sends_messages: Whether it sends messages to a session.
     """
 
     adds_to_turns = False
     sees_moments = False
 
     def __init__(
-        self, server: SimulatedServer, schedules: SimulatedSchedules, schedule: StoredSchedule
+        self,
+        server: SimulatedServer,
+        schedules: SimulatedSchedules,
+        schedule: StoredSchedule,
+        if_running: IfRunning,
     ) -> None:
         self.schedule = schedule
+        self.if_running = if_running
+        action = schedule.stored.action.start_workflow
+        self.sends_messages = action.workflow_type.name == SCHEDULED_MESSAGE
         self.has_resumed = False
         self._schedules = schedules
         super().__init__(server, PLAN)
+        server.on_event.append(self._hear)
+
+    def _hear(self, run: SimulatedRun) -> None:
+        """Note the text of a message that is about to be sent."""
+        if run.begun.type == SCHEDULED_MESSAGE and run.id not in self.texts:
+            [payload] = attributes(run.history.events[0]).input.payloads
+            slot = Slot(at=self.schedule.begun[run.id])
+            self.texts[run.id] = message_of(unpack(RawValue(payload), TurnRequest), slot).text
 
     def look(self) -> None:
         """Do what the turns wait for, and pause the schedule or let it go on."""
@@ -52,7 +80,10 @@ class SchedulePeople(People):
         if self._choices.happens(_PAUSES, beside=ABOUT_SCHEDULES):
             self.has_resumed |= self.schedule.is_paused
             self._schedules.pause(self.schedule, is_paused=not self.schedule.is_paused)
-        if runs or self._looks < PATIENCE // 2:
+        session = self._server.run_of(CHAT)
+        if session is not None and not runs and self._looks >= PATIENCE:
+            self._server.cancel(session, "nothing comes any more")
+        if runs or self._looks < PATIENCE // 2 or session is not None:
             self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
 
     def _is_of_tree(self, run: SimulatedRun) -> bool:

@@ -64,7 +64,7 @@ def turns_are_counted_once(simulated: Simulated) -> None:
 
 def slots_start_once(simulated: Simulated) -> None:
     """A time of a schedule starts one turn, which knows the time, in all of its runs."""
-    if not isinstance(simulated.people, SchedulePeople):
+    if not isinstance(simulated.people, SchedulePeople) or simulated.people.sends_messages:
         return
     begun, turns = simulated.people.schedule.begun, list(_turns(simulated))
     ids = [turn.id for turn in turns]

@@ -16,15 +16,19 @@ from perdure.clients.schedules.stored import schedule_of
 from perdure.clients.turns.starting import packed
 from perdure.testing.simulation.agents import some_request
 from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.features.schedule_people import CHAT, PLAN
 from perdure.testing.simulation.server.clock import START
 from perdure.testing.simulation.server.schedules import ABOUT_SCHEDULES
 from perdure.testing.simulation.server.sdk import TASK_QUEUE, stored_as
 from perdure.turn.slot import IfRunning
+from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
 
 _MINUTES = 5
-PLAN = "plan"
-"""The id of the schedule of a simulation."""
+_OF_TURN: dict[str, object] = {"client_tools": (), "delay": None}
+
+MESSAGES = "scheduled messages"
+"""The feature of schedules that send messages to a session."""
 
 _TOTALS = (
     None,
@@ -59,22 +63,39 @@ class SimulatedSchedule:
 def some_schedule(choices: Choices, agents: Sequence[Agent[Any]]) -> SimulatedSchedule:
     """Return a schedule of turns of the first agent."""
     request = some_request(choices, agents)
-    total = choices.pick(_TOTALS, beside=ABOUT_SCHEDULES)
+    sends_messages = choices.has(MESSAGES)
+    total = None if sends_messages else choices.pick(_TOTALS, beside=ABOUT_SCHEDULES)
     policies: Sequence[IfRunning] = ("skip", "queue", "cancel", "allow")
-    if_running: IfRunning = choices.pick(policies[: 3 if total else 4], beside=ABOUT_SCHEDULES)
+    count = 3 if total or sends_messages else 4
+    if_running: IfRunning = choices.pick(policies[:count], beside=ABOUT_SCHEDULES)
     on_failure: OnFailure = "go on"
-    if if_running != "allow":
+    if if_running != "allow" and not sends_messages:
         on_failure = choices.pick(("go on", "go on", "pause"), beside=ABOUT_SCHEDULES)
     definition = Definition(
         id=PLAN,
         task_queue=TASK_QUEUE,
-        request=request.model_copy(update={"client_tools": (), "delay": None}),
+        request=_of_session(request) if sends_messages else request.model_copy(update=_OF_TURN),
         cron=parsed(f"*/{_MINUTES} * * * *"),
         timezone="UTC",
         if_running=if_running,
         on_failure=on_failure,
         total=total,
     )
-    count = choices.pick((1, 2, 3, 4), beside=ABOUT_SCHEDULES)
-    times = (START + timedelta(minutes=_MINUTES * number) for number in range(1, count + 1))
+    slots = choices.pick((1, 2, 3, 4), beside=ABOUT_SCHEDULES)
+    times = (START + timedelta(minutes=_MINUTES * number) for number in range(1, slots + 1))
     return SimulatedSchedule(definition, tuple(times))
+
+
+def _of_session(request: TurnRequest) -> TurnRequest:
+    """Return the input of messages to a session, without what these do not have."""
+    task = request.task.model_copy(update={"requires_human_approval": False})
+    limits = {name: value for name, value in request.budget or () if value is not None}
+    limits.pop("time", None)
+    fields = {
+        **_OF_TURN,
+        "budget": Budget.model_validate(limits) if limits else None,
+        "deadline": None,
+        "session": CHAT,
+        "task": task,
+    }
+    return request.model_copy(update=fields)

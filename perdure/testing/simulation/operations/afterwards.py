@@ -17,11 +17,11 @@ from perdure.clients.turns import settling, undoing
 from perdure.clients.turns.starting import Starter
 from perdure.temporal.names import TURN
 from perdure.testing.simulation.calls.payments import SETTLED, Payments
+from perdure.testing.simulation.clients.starting_client import StartingClient
 from perdure.testing.simulation.operations.branches import Loop, NoMarks
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import SimulatedServer
-from perdure.testing.simulation.starting_client import StartingClient
 from perdure.turn import unsettled
 from perdure.values.reports import UnsettledCall
 

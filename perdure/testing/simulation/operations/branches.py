@@ -19,10 +19,10 @@ from perdure.clients.turns.forks import Forks
 from perdure.session.wire import SessionRequest
 from perdure.temporal.search_marks import Marks
 from perdure.testing.simulation.choices import BRANCHES
+from perdure.testing.simulation.clients.starting_client import StartingClient
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import SimulatedServer
-from perdure.testing.simulation.starting_client import StartingClient
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
 

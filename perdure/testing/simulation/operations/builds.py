@@ -5,14 +5,15 @@ Whatever goes on in a new run moves to it. A drain asks what waits to do so, aga
 
 from __future__ import annotations
 
-from perdure.temporal.names import BATCH, MOVE_ON, SESSION, TURN
+from perdure.temporal.names import BATCH, KEYED_EVENTS, MOVE_ON, PUSH, SESSION, TURN
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import SimulatedServer
 
 _BUILDS = "builds"
 """The sequence of all that has to do with builds."""
 
-_MOVE = frozenset({TURN, SESSION, BATCH})
+_CANCEL = frozenset({TURN, SESSION, BATCH})
+_MOVE = _CANCEL | {KEYED_EVENTS, PUSH}
 _FIRST_S = (0.3, 0, 3, 20)
 _PAUSES_S = (5, 0.5, 40)
 _ROUNDS = 4
@@ -54,9 +55,10 @@ class Builds:
                 self._server.clock.later(0, lambda run=run: self._ask(run))  # type: ignore[misc]
 
     def _ask(self, run: SimulatedRun) -> None:
-        """Ask a run to move on; somebody may cancel it in the same moment."""
+        """Ask a run to move on; somebody may cancel a turn, a session or a batch at that moment."""
         fields = {"signal_name": MOVE_ON, "input": {"payloads": []}}
-        if self._server.deliver(run, "WORKFLOW_EXECUTION_SIGNALED", fields) and self._happens(8):
+        is_open = self._server.deliver(run, "WORKFLOW_EXECUTION_SIGNALED", fields)
+        if is_open and run.begun.type in _CANCEL and self._happens(8):
             self._server.cancel(run, "while it moves")
 
     def _happens(self, one_in: int) -> bool:

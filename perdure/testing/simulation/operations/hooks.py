@@ -33,11 +33,11 @@ from perdure.temporal.payloads import pack
 from perdure.temporal.start_request import turn_request
 from perdure.testing.simulation.calls.deliveries import SentDelivery
 from perdure.testing.simulation.calls.jobs import StartedJob
+from perdure.testing.simulation.clients.starting_client import ClientLostError, StartingClient
 from perdure.testing.simulation.operations.branches import Loop, NoMarks
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.sdk import TASK_QUEUE
 from perdure.testing.simulation.server.server import SimulatedServer
-from perdure.testing.simulation.starting_client import ClientLostError, StartingClient
 from perdure.testing.simulation.world import SimulatedWorld
 from perdure.turn import call_tokens
 from perdure.turn.job_values import FinishCall
@@ -180,11 +180,12 @@ class _GatewayClient:
         id: str,
         fairness: str | None,
         priority: int | None,
+        by: str,
         **options: Any,
     ) -> None:
         """Start a turn, or find it."""
         starter = Starter(self._client, TASK_QUEUE, NoMarks(self._client))
-        await starter.start(turn_request(agent, task, **options), id)
+        await starter.start(turn_request(agent, task, **options), id, by=by)
 
     def session(self, session_id: str, agent: str, **options: Any) -> Any:
         """Return the handle of a session, with the method that hooks use."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perdure.testing.simulation.choices import BRANCHES
+from perdure.testing.simulation.choices import BRANCHES, RESETS
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import name_of
 from perdure.testing.simulation.server.resets import INITIATED, Resets
@@ -13,6 +13,8 @@ from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.world import SimulatedBill, SimulatedWorld
 
 _PAUSES_S = (20, 5, 1, 60)
+_SOON_S = (1, 0.3, 4)
+_DELEGATE_STARTED = "CHILD_WORKFLOW_EXECUTION_STARTED"
 _LEAVES_OUT = ((), (), ("signals",), ("updates",), ("signals", "updates"))
 
 
@@ -30,11 +32,23 @@ class Operator:
         self._resets = resets
         self._world = world
         self._people = people
-        self._left = 3 if server.choices.aims_at(BRANCHES) else server.choices.pick((0, 0, 1, 2, 3))
-        self._later()
+        self._aims = server.choices.aims_at(RESETS)
+        is_often = self._aims or server.choices.aims_at(BRANCHES)
+        self._left = 3 if is_often else server.choices.pick((0, 0, 1, 2, 3))
+        if self._aims:
+            server.on_event.append(self._watch)
+        else:
+            self._later()
+
+    def _watch(self, run: SimulatedRun) -> None:
+        """Reset the turn soon after the start of a delegate."""
+        is_start = name_of(run.history.events[-1]) == _DELEGATE_STARTED
+        if self._left and is_start and run.id == self._people.workflow_id:
+            self._left -= 1
+            self._server.clock.later(self._server.choices.pick(_SOON_S), self._reset)
 
     def _later(self) -> None:
-        if self._left:
+        if self._left and not self._aims:
             self._left -= 1
             self._server.clock.later(self._server.choices.pick(_PAUSES_S), self._reset)
 
@@ -54,7 +68,7 @@ class Operator:
     def _point(self, base: SimulatedRun, points: Sequence[int]) -> int:
         """Return any of the tasks, or often one beside the start of a delegate."""
         aimed = _beside_delegate(base, points)
-        if aimed and self._server.choices.happens(2, beside="resets"):
+        if aimed and (self._aims or self._server.choices.happens(2, beside="resets")):
             return aimed
         return self._server.choices.pick(points)
 

@@ -87,6 +87,14 @@ def local_marker(content: Any, ended: Payload | Failure) -> WrittenEvent:
     return WrittenEvent("MARKER_RECORDED", {"marker_name": LOCAL, "details": details})
 
 
+def local_type(event: HistoryEvent) -> str:
+    """Return the type of the local activity that an event records; empty for all others."""
+    if name_of(event) != "MARKER_RECORDED" or attributes(event).marker_name != LOCAL:
+        return ""
+    [about] = attributes(event).details["data"].payloads
+    return str(json.loads(about.data)["activity_type"])
+
+
 def _json(value: object) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
 

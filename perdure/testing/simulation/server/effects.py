@@ -232,7 +232,7 @@ class Effects:
             run.id,
             run_id,
             run.begun.first_run_id,
-            run.begun.type,
+            content.workflow_type or run.begun.type,
             0,
             continued=run.begun.run_id,
             parent=run.begun.parent,

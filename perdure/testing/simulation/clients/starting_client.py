@@ -23,6 +23,7 @@ class StartingClient(HistoryClient):
 
     Attributes:
         survives: So many starts are answered before it is lost; None if it is not lost.
+        task_timeout: The workflow task timeout of what it starts.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class StartingClient(HistoryClient):
     ) -> None:
         super().__init__(server)
         self.survives = survives
-        self._task_timeout = task_timeout
+        self.task_timeout = task_timeout
 
     async def start_workflow(
         self,
@@ -73,7 +74,7 @@ class StartingClient(HistoryClient):
             workflow,
             0,
             memo=tuple(encoded.items()),
-            task_timeout=self._task_timeout,
+            task_timeout=self.task_timeout,
         )
         return self._answered(SimulatedHandle(self._server.start(begun, [arg.payload])))
 

@@ -1,0 +1,1 @@
+"""The clients of a simulation: those that start workflows, and those of its workers."""

@@ -65,6 +65,9 @@ EXCEPTIONS = {
         *("base64", "binascii", "os", "zlib"),
         *("cryptography", "google.protobuf"),
     },
+    # what clients and activities set around a request; nothing sets it around a workflow's code
+    "perdure.temporal.acts.sources": {"contextvars.ContextVar"},
+    "perdure.temporal.encryption.contexts": {"contextvars.ContextVar"},
     "perdure.temporal.encryption.hiding": {"os"},  # what logs and search attributes leave out
     "perdure.workflows.turn.call_waits": {"sys"},  # whether Python drops a turn from its memory
     "perdure.temporal.trace_ids": {"sys"},  # whether a workflow is running in this thread

@@ -48,7 +48,7 @@ from perdure.turn.wire import Summary
 from perdure.values.approvals import Decision
 from perdure.values.reports import Outcome
 from perdure.workflows import ancestors, schedule_total, storage
-from perdure.workflows.turn import log_events, visibility
+from perdure.workflows.turn import log_events, waits
 from perdure.workflows.turn.calls import Calls
 from perdure.workflows.turn.children import Children
 from perdure.workflows.turn.followers import Followers
@@ -479,7 +479,7 @@ class AgentTurn:
     def _close(self, summary: Summary, error: PerdureError | None = None, reason: str = "") -> None:
         """Record the end of a turn in the memo, search attributes, details and log."""
         self._log_start()
-        visibility.end(self._board.state, summary, reason)
+        waits.end_of_turn(self._board, summary, reason)
         self._board.show_end(summary.outcome)
         log_events.turn_ended(self._board.state, summary, self._board.took_ms, error)
 

@@ -21,6 +21,7 @@ from perdure.turn.facts import WaitBegan, WaitEnded
 from perdure.turn.fallback import Choice
 from perdure.turn.keys import ModelKey
 from perdure.turn.waiting import DELAY, PROVIDER
+from perdure.turn.wire import Summary
 from perdure.values.approvals import PendingApproval
 from perdure.workflows import ancestors
 from perdure.workflows.turn import log_events, visibility, webhooks
@@ -139,6 +140,17 @@ def end_of_calls(board: Board) -> None:
         ended = WaitEnded()
         visibility.end_wait(board.state, ended)
         board.note(ended)
+
+
+def end_of_turn(board: Board, summary: Summary, reason: str = "") -> None:
+    """Record the end of a turn for listings, and with it the end of a wait that is told.
+
+    The turn may have updates to answer after that, and its readers know of both ends.
+    """
+    waiting = board.state.waiting
+    visibility.end(board.state, summary, reason)
+    if waiting is not None and waiting.is_told:
+        board.note(WaitEnded())
 
 
 async def for_approval(board: Board, calls: Asked) -> None:

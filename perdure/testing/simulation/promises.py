@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from perdure.base import replace
 from perdure.temporal.names import ADD_BUDGET, BATCH, SESSION, TURN
 from perdure.testing.simulation import (
     batch_promises,
@@ -46,6 +45,8 @@ from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.testing.simulation.world import CANARY
+from perdure.turn.facts import WaitEnded
+from perdure.turn.fold import apply
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.values.messages import UserMessage
 
@@ -57,16 +58,16 @@ def fold_is_state(run: SimulatedRun) -> None:
     whole states are compared, field by field, with three exceptions. Of a cancellation, a reader
     knows at once, and the workflow notes it when what it cancels has ended. What is added to the
     budget of a delegate, the workflow notes when the turns above it have; until then, nothing is
-    compared, and neither is a session that stops because it was cancelled. That calls are not
-    waited for any more is recorded with the end of the turn, which a reader sees after the check.
+    compared, and neither is a session that stops because it was cancelled. The end of a wait is
+    recorded with the end of the turn, which a reader sees after the check.
     """
     workflow: Any = run.core.instance.workflow if run.core else None
     board = getattr(workflow, "_board", None)
     if board is not None and not (run.parent is not None and _is_adding(run)):
         read = run.read
-        is_left = read.waiting is not None and read.waiting.is_of_calls
+        is_left = read.waiting is not None and read.waiting.is_told
         if run.is_closing and is_left and board.state.waiting is None:
-            read = replace(read, waiting=None)  # the event that shows the end of the turn says so
+            read = apply(read, WaitEnded())  # the event that shows the end of the turn says so
         _compare(run, board.state, read)
     if run.begun.type == SESSION:
         state = getattr(workflow, "_state", None)

@@ -32,6 +32,7 @@ from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.updates import packed_message
 from perdure.session.state import SessionState
 from perdure.session.wire import (
+    NO_TIME,
     Disposition,
     ForgetReminder,
     IfBusy,
@@ -493,8 +494,6 @@ def session_request(agent: Agent[Any] | str, **options: Any) -> SessionRequest:
             f"{validation.in_words(error, SessionRequest.model_fields)}"
         ) from None
     if request.budget is not None and request.budget.time is not None:
-        raise errors.InvalidRequestError(
-            "the budget of a session has no time: give it to the agent, for each turn"
-        )
+        raise errors.InvalidRequestError(NO_TIME)
     check_options(request)
     return request

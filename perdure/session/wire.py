@@ -27,6 +27,8 @@ from perdure.values.turn_options import StoredOptions
 IfBusy = Literal["queue", "steer", "interrupt", "reject"]
 """What happens to a message that comes while a turn of the session runs."""
 
+NO_TIME = "the budget of a session has no time: give it to the agent, for each turn"
+
 
 class Disposition(StrEnum):
     """What the session does with a message that it has accepted.
@@ -52,6 +54,17 @@ class SessionRequest(StoredOptions, Wire):
     agent: str = Field(min_length=1, max_length=limits.NAME_CHARACTERS)
     idle: timedelta | None = None
     live: bool = False
+
+    def check_budget(self) -> None:
+        """Refuse a budget whose only limit is a time, which no turn could be given a rest of.
+
+        The client refuses every time in the budget of a session.
+
+        Raises:
+            InvalidRequestError: The budget has no other limit.
+        """
+        if self.budget is not None and self.budget.model_dump(exclude_none=True).keys() <= {"time"}:
+            raise InvalidRequestError(NO_TIME)
 
 
 class Say(Wire):

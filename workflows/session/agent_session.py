@@ -152,6 +152,8 @@ class AgentSession:
                 ancestors.check_continued("the input", patch=ancestors.MADE_UP_REFUSED)
             self._answered = {answered.id: answered.receipt for answered in fact.snapshot.answered}
             self._idle_since = fact.snapshot.idle_since
+        else:
+            fact.request.check_budget()
         self._notes.note(fact)
         self._reminders.resume()
 

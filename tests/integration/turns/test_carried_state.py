@@ -402,6 +402,10 @@ async def test_workflow_with_a_made_up_input_ends_at_once(runtime: Runtime) -> N
                 ),
             ),
             "session": (SESSION, SessionRequest.model_construct(agent="")),
+            "timed session": (
+                SESSION,
+                SessionRequest(agent="reader", budget=Budget(time=timedelta(minutes=1))),
+            ),
             "later session": (SESSION, SessionSnapshot(session=session, count=0, queue=waits)),
             "push": (PUSH, PushCall(id="1", url="https://x.example/", told="9")),
         }
@@ -420,6 +424,7 @@ async def test_workflow_with_a_made_up_input_ends_at_once(runtime: Runtime) -> N
         "batch": "INVALID_REQUEST",
         "webhook": "TURN_NOT_FOUND",
         "session": "INVALID_REQUEST",
+        "timed session": "INVALID_REQUEST",
         "later session": "INVALID_REQUEST",
         "push": "INVALID_REQUEST",
     }

@@ -31,7 +31,7 @@ Line = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class AuditQuery:
     """What was asked.
 
     Attributes:
@@ -61,7 +61,7 @@ class Query:
         return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
-    def read(cls, header: Line) -> Query:
+    def read(cls, header: Line) -> AuditQuery:
         """Return the query of the first line of an audit.
 
         Raises:
@@ -77,7 +77,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ChainFault:
     """What is wrong with a line.
 
     Attributes:
@@ -120,7 +120,7 @@ class Chain:
         self._hash = "" if after is None else str(after["hash"])
         self._count = 0
 
-    def begin(self, query: Query) -> str:
+    def begin(self, query: AuditQuery) -> str:
         """Return the first line."""
         about = {"audit": VERSION, "hashed_with": _method(self._key), "query": query.fields()}
         return self._line(about)
@@ -156,35 +156,35 @@ def parsed(text: str) -> dict[str, Any] | None:
     return line if is_line and all(isinstance(line.get(key), str) for key in _LINKS) else None
 
 
-def verify(texts: Sequence[str], key: str | None) -> list[Fault]:
+def verify(texts: Sequence[str], key: str | None) -> list[ChainFault]:
     """Return what is wrong with the lines of an audit, in their order; nothing if all is well.
 
     Args:
         texts: The lines of its file, or of several files of one chain, in order.
         key: The key of this process; None without one.
     """
-    faults: list[Fault] = []
+    faults: list[ChainFault] = []
     lines: list[tuple[int, dict[str, Any]]] = []
     can_check = True
     for number, text in enumerate(texts, 1):
         line = parsed(text)
         if line is None:
-            faults.append(Fault(number, "this is no line of an audit"))
+            faults.append(ChainFault(number, "this is no line of an audit"))
             continue
         lines.append((number, line))
         if "audit" in line:
             problem = _of_method(line, key)
             can_check = problem is None
-            faults += [] if problem is None else [Fault(number, problem)]
+            faults += [] if problem is None else [ChainFault(number, problem)]
         if can_check and not hmac.compare_digest(_digest(line, key), line["hash"]):
-            faults.append(Fault(number, "it was changed"))
+            faults.append(ChainFault(number, "it was changed"))
     faults += _of_order(lines)
     faults += _of_parts(lines)
     return sorted(faults, key=lambda fault: fault.line) or _nothing(texts)
 
 
-def _nothing(texts: Sequence[str]) -> list[Fault]:
-    return [] if texts else [Fault(1, "the audit is empty")]
+def _nothing(texts: Sequence[str]) -> list[ChainFault]:
+    return [] if texts else [ChainFault(1, "the audit is empty")]
 
 
 def _of_method(header: Line, key: str | None) -> str | None:
@@ -198,7 +198,7 @@ def _of_method(header: Line, key: str | None) -> str | None:
     return f"the audit was made without the key, and {KEY} is set"
 
 
-def _of_order(lines: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Fault]:
+def _of_order(lines: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[ChainFault]:
     """Yield where a line does not follow the line before."""
     places: dict[int, int] = {}
     for number, line in lines:
@@ -207,34 +207,36 @@ def _of_order(lines: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Fault]:
         expected, found = before["n"] + 1, line["n"]
         missing = found - expected - sum(expected <= each < found for each in places)
         if found == expected and line["prev"] != before["hash"]:
-            yield Fault(number, "it does not follow the line before, or that was changed")
+            yield ChainFault(number, "it does not follow the line before, or that was changed")
         elif places[found] < number:
-            yield Fault(number, f"it repeats line {places[found]}")
+            yield ChainFault(number, f"it repeats line {places[found]}")
         elif missing > 0:
-            yield Fault(number, f"{counted(missing, 'line')} before it missing")
+            yield ChainFault(number, f"{counted(missing, 'line')} before it missing")
         elif found != expected:
-            yield Fault(number, f"it is out of order: its number is {found}, after {before['n']}")
+            yield ChainFault(
+                number, f"it is out of order: its number is {found}, after {before['n']}"
+            )
 
 
-def _of_parts(lines: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Fault]:
+def _of_parts(lines: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[ChainFault]:
     """Yield where an audit has no first or no last line, or not as many lines as it says."""
     count: int | None = None
     for number, line in lines:
         if "audit" in line:
             if count is not None:
-                yield Fault(number, "the end of the audit before it is missing")
+                yield ChainFault(number, "the end of the audit before it is missing")
             count = 0
         elif count is None:
-            yield Fault(number, "the first line of the audit is missing")
+            yield ChainFault(number, "the first line of the audit is missing")
             count = 1
         elif "lines" not in line:
             count += 1
         if "lines" in line:
             if line["lines"] != count:
-                yield Fault(number, f"it counts {line['lines']} lines, and there are {count}")
+                yield ChainFault(number, f"it counts {line['lines']} lines, and there are {count}")
             count = None
     if count is not None:
-        yield Fault(lines[-1][0], "the end of the audit is missing after it")
+        yield ChainFault(lines[-1][0], "the end of the audit is missing after it")
 
 
 def _method(key: str | None) -> str:

@@ -22,7 +22,7 @@ from perdure.clients.reading.lists import Listing
 from perdure.clients.schedules.starting import Schedules
 from perdure.clients.turns.listing import Workflows
 from perdure.temporal.access import TURN as A_TURN
-from perdure.temporal.histories.act_history import Act, ActReader
+from perdure.temporal.histories.act_history import ActReader, RecordedAct
 from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.names import (
     BATCH,
@@ -62,7 +62,7 @@ class Auditor:
         self._index = index
         self._schedules = schedules
         self._filters = filters
-        self._found: dict[_Place, tuple[AuditEntry, Act]] = {}
+        self._found: dict[_Place, tuple[AuditEntry, RecordedAct]] = {}
         self._starters: dict[tuple[str, str], str | None] = {}
         self._places = asyncio.Semaphore(_AT_ONCE)
 
@@ -114,7 +114,9 @@ class Auditor:
                 raise A_TURN.translated(info.execution.workflow_id, error) from error
         except Exception as error:  # noqa: BLE001 - one run must not hide all others
             problem = one_line(f"{type(error).__name__}: {error}", limits.NOTE_CHARACTERS)
-            act = Act("unreadable", info.start_time.ToDatetime(tzinfo=UTC), "run", problem=problem)
+            act = RecordedAct(
+                "unreadable", info.start_time.ToDatetime(tzinfo=UTC), "run", problem=problem
+            )
             self._note(info, info.execution.run_id, act)
         finally:
             self._places.release()
@@ -129,7 +131,7 @@ class Auditor:
         for act in reader.acts.values():
             self._note(info, reader.first_run, act)
 
-    def _note(self, info: WorkflowExecutionInfo, first_run: str, act: Act) -> None:
+    def _note(self, info: WorkflowExecutionInfo, first_run: str, act: RecordedAct) -> None:
         """Note an act; the earlier one of those that are recorded in several runs."""
         kind, workflow_id = _KINDS[info.type.name], info.execution.workflow_id
         entry = AuditEntry(
@@ -149,7 +151,7 @@ class Auditor:
         if known is None or entry.time < known[0].time:
             self._found[place] = entry, act
 
-    async def _with_root(self, entry: AuditEntry, act: Act) -> AuditEntry:
+    async def _with_root(self, entry: AuditEntry, act: RecordedAct) -> AuditEntry:
         """Return an entry with who has started the root of what acted by itself."""
         if act.root is None:
             return entry
@@ -171,7 +173,7 @@ class Auditor:
         return None
 
 
-def _id_of(workflow_type: str, workflow_id: str, act: Act) -> str:
+def _id_of(workflow_type: str, workflow_id: str, act: RecordedAct) -> str:
     """Return what an act is on: its turn, or the key of the events."""
     if workflow_type == SETTLEMENT:
         return act.turn_id or workflow_id.removeprefix(OF_SETTLEMENTS)

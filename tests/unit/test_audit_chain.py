@@ -10,7 +10,14 @@ import pytest
 
 from perdure import errors
 from perdure.clients import AuditEntry
-from perdure.clients.auditing.chain import KEY, Chain, Query, key_from_environment, parsed, verify
+from perdure.clients.auditing.chain import (
+    KEY,
+    AuditQuery,
+    Chain,
+    key_from_environment,
+    parsed,
+    verify,
+)
 
 NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
 SECRET = "f" * 32
@@ -19,7 +26,7 @@ SECRET = "f" * 32
 def written(key: str | None = None, *, count: int = 4, after: str | None = None) -> list[str]:
     """The lines of an audit of some approvals."""
     chain = Chain(key, None if after is None else parsed(after))
-    lines = [chain.begin(Query("default", NOON, NOON + timedelta(hours=1), subject="p-1"))]
+    lines = [chain.begin(AuditQuery("default", NOON, NOON + timedelta(hours=1), subject="p-1"))]
     for number in range(count):
         at = NOON + timedelta(minutes=number)
         entry = AuditEntry(time=at, act="approve", kind="turn", id=f"t-{number}", by="anna")

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from perdure import errors
 from perdure.clients.auditing.chain import (
+    AuditQuery,
     Chain,
-    Query,
     content_of,
     key_from_environment,
     parsed,
@@ -38,7 +38,7 @@ class Ended(NamedTuple):
         contents: What its lines say, as JSON.
     """
 
-    query: Query
+    query: AuditQuery
     last: Mapping[str, Any]
     contents: frozenset[str]
 
@@ -57,7 +57,7 @@ def ended(path: Path) -> Ended:
             f" {faults[0].text}"
         )
     lines = [line for line in map(parsed, texts) if line is not None]
-    last_query = [Query.read(line) for line in lines if "audit" in line][-1]
+    last_query = [AuditQuery.read(line) for line in lines if "audit" in line][-1]
     contents = frozenset(map(_content, lines))
     return Ended(last_query, lines[-1], contents)
 
@@ -86,7 +86,7 @@ async def write(client: AgentClient, filters: Mapping[str, Any], before: Ended |
         query, known = before.query, before.contents
         asked = {**filters, "since": query.until - _OVERLAP}
         asked |= {"subject": query.subject, "id_prefix": query.id_prefix}
-    put(chain.begin(Query(namespace, **{"until": now, **asked})))
+    put(chain.begin(AuditQuery(namespace, **{"until": now, **asked})))
     async for entry in client.audit(**asked):
         if _content(content_of(entry)) not in known:
             put(chain.add(entry))

@@ -75,7 +75,7 @@ _TURNS = (TURN, SCHEDULED_BATCH)
 
 
 @dataclass(slots=True)
-class Act:
+class RecordedAct:
     """What a person or a program has done.
 
     Attributes:
@@ -120,7 +120,7 @@ class ActReader:
     """
 
     def __init__(self, converter: DataConverter, workflow_type: str) -> None:
-        self.acts: dict[str, Act] = {}
+        self.acts: dict[str, RecordedAct] = {}
         self.first_run = ""
         self._converter = converter
         self._type = workflow_type
@@ -149,7 +149,7 @@ class ActReader:
             case _:
                 self._done_in_temporal(event)
 
-    def _note(self, act: Act) -> None:
+    def _note(self, act: RecordedAct) -> None:
         act.detail = one_line(act.detail, limits.NOTE_CHARACTERS)
         act.name = one_line(act.name, limits.NAME_CHARACTERS)
         if act.by is not None and not validation.accepts(validation.By, act.by):
@@ -162,18 +162,20 @@ class ActReader:
             ended = event.workflow_execution_terminated_event_attributes
             if ended.identity not in _SERVER:
                 detail = "; ".join(filter(None, (ended.reason, f"as {ended.identity}")))
-                self._note(Act("terminate", _at(event), _key(event), detail=detail))
+                self._note(RecordedAct("terminate", _at(event), _key(event), detail=detail))
         elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             failed = event.workflow_task_failed_event_attributes
             if failed.cause == _RESET:
-                self._note(Act("reset", _at(event), _key(event), detail=failed.failure.message))
+                self._note(
+                    RecordedAct("reset", _at(event), _key(event), detail=failed.failure.message)
+                )
 
     async def _started(self, event: HistoryEvent) -> None:
         begun = event.workflow_execution_started_event_attributes
         self.first_run = begun.first_execution_run_id
         if begun.continued_execution_run_id or self._type == KEYED_EVENTS:
             return
-        act, request = Act("start", _at(event), "start"), None
+        act, request = RecordedAct("start", _at(event), "start"), None
         try:
             raw = await self._raw(begun.input.payloads)
             act.via = sources.via_of(raw.payload)
@@ -200,7 +202,9 @@ class ActReader:
         update_id = accepted.protocol_instance_id
         update = self._admitted.pop(update_id, accepted.accepted_request.input)
         if update.name != REMIND:  # the model's own
-            act = Act(_NAMES.get(update.name, update.name), _at(event), f"update/{update_id}")
+            act = RecordedAct(
+                _NAMES.get(update.name, update.name), _at(event), f"update/{update_id}"
+            )
             await self._read(act, update.name, update.args.payloads, update_id)
             self._note(act)
 
@@ -210,14 +214,16 @@ class ActReader:
         is_ours = signal.HasField("external_workflow_execution")
         if is_ours or signal.signal_name not in (STEER, EMIT) or self._type != TURN:
             return
-        act = Act(_NAMES.get(signal.signal_name, signal.signal_name), _at(event), _key(event))
+        act = RecordedAct(
+            _NAMES.get(signal.signal_name, signal.signal_name), _at(event), _key(event)
+        )
         await self._read(act, signal.signal_name, signal.input.payloads, "")
         if not act.problem:
             act.key = f"signal/{act.detail}"  # a signal is delivered again after a reset
         self._note(act)
 
     async def _read(
-        self, act: Act, update: str, payloads: Iterable[Payload], update_id: str
+        self, act: RecordedAct, update: str, payloads: Iterable[Payload], update_id: str
     ) -> None:
         """Read the input of a request into an act."""
         try:
@@ -232,7 +238,7 @@ class ActReader:
         act.name, act.by, act.detail = read.name, read.by, ", ".join(filter(None, read.detail))
         self._begins_session(act)
 
-    def _begins_session(self, act: Act) -> None:
+    def _begins_session(self, act: RecordedAct) -> None:
         """Say of the start of a session what its first message says, which has begun it."""
         start = self.acts.get("start")
         is_first = act.name == SAY and len(self.acts) == 1
@@ -272,7 +278,7 @@ class ActReader:
         if asked.external_workflow_execution.workflow_id:
             return  # its parent was cancelled
         reason, by = cancellations.requested(event, self._converter)
-        act = Act(
+        act = RecordedAct(
             "cancel", _at(event), _key(event), by, sources.identified(asked.identity)[0], reason
         )
         if cancellations.is_hidden(event, self._converter):
@@ -283,7 +289,7 @@ class ActReader:
         return await raw_value(self._converter, payloads)
 
 
-def _start_of(workflow_type: str, raw: RawValue, memo: dict[str, Any], act: Act) -> _Read:
+def _start_of(workflow_type: str, raw: RawValue, memo: dict[str, Any], act: RecordedAct) -> _Read:
     """Return what the input of a workflow says.
 
     Raises:
@@ -332,7 +338,7 @@ def _start_of_session(raw: RawValue) -> _Read:
 
 
 def _by_other(
-    act: Act, begun: WorkflowExecutionStartedEventAttributes, request: TurnRequest | None
+    act: RecordedAct, begun: WorkflowExecutionStartedEventAttributes, request: TurnRequest | None
 ) -> None:
     """Say what has started a workflow, if that was a schedule or another workflow."""
     attributes = decode_typed_search_attributes(begun.search_attributes)

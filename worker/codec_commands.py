@@ -17,7 +17,7 @@ from perdure.clients.cli.group import Command, examples
     epilog=examples(
         "perdure codec --new-key k1",
         "perdure codec --origin http://localhost:8233",
-        "perdure codec --host 0.0.0.0 --origin https://ui.example.com --token-env CODEC_TOKEN",
+        "perdure codec --host :: --origin https://ui.example.com --token-env TOKEN",
     ),
 )
 @options.listening(8081)

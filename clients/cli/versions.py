@@ -26,10 +26,10 @@ from perdure.clients.cli.group import Command, examples
 @options.json_lines("Print a line of JSON for each version.")
 @options.ANY_QUEUE
 async def versions(agent: str, last: int, as_json: bool, address: str | None) -> int:
-    """Compare the versions of an agent: how many turns failed, their steps and their cost.
+    """Compare the versions of an agent.
 
-    Steps and cost are averages of the turns that are over. Whether a version is stopped is what
-    `perdure doctor MODULE:NAME` says.
+    How many of its turns failed, their steps and their cost. Steps and cost are averages of the
+    turns that are over. Whether a version is stopped is what `perdure doctor MODULE:NAME` says.
     """
     from perdure.clients.cli.drawing.versions import show
 

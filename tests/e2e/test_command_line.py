@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import pytest
 
+from perdure.__main__ import COMMANDS
 from perdure.clients.cli import exits
 from perdure.clients.cli.group import GROUPS
 
@@ -28,6 +29,13 @@ def test_no_command_prints_the_help_and_is_a_mistake(perdure: CommandLine) -> No
     assert re.findall(r"^  (\d+) ", done.stdout, re.MULTILINE) == [
         str(code) for code in exits.MEANINGS
     ]
+
+
+def test_help_names_every_command(here: InProcess) -> None:
+    """Once, in a group; the completion of a shell has the same list."""
+    names = re.findall(r"^  ([a-z][a-z-]+)  ", here("--help").stdout, re.MULTILINE)
+
+    assert sorted(names) == sorted(command.name or "" for command in COMMANDS)
 
 
 def test_help_of_every_command_fits_on_a_terminal_of_80_columns(here: InProcess) -> None:

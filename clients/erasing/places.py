@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from perdure.clients.erasing.belongings import Belonging
 from perdure.clients.erasing.receipts import ErasedPlace
 from perdure.temporal.encryption.data_keys import KEPT, KEPT_WHILE_AWAY
+from perdure.text import counted
 
 
 def of(
@@ -31,12 +32,13 @@ def of(
     """
     closed = [work.closed_at for work in ended if work.closed_at is not None]
     gone = max([*closed, erased_at]) + retention if retention is not None else None
-    period = "an unknown time" if retention is None else f"{retention.days} days after their end"
+    period = "some time" if retention is None else counted(retention.days, "day")
     return (
         ErasedPlace(
             place="histories",
             count=len({work.id for work in ended}),
-            what=f"everything in them is unreadable; Temporal removes them {period}",
+            what=f"everything in them is unreadable; Temporal removes them {period} after"
+            " their end",
             until=gone,
         ),
         ErasedPlace(

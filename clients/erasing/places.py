@@ -50,8 +50,8 @@ def of(
         ErasedPlace(
             place="names",
             what=(
-                "ids, search attributes (the name of the subject and labels, unless"
-                " PERDURE_LABELS_PLAIN=no), and names of agents and tools are never encrypted;"
+                "ids and names of agents are never encrypted, nor are, unless"
+                " PERDURE_LABELS_PLAIN=no, the name of the subject, labels and names of tools;"
                 " Temporal removes them with the histories"
             ),
             until=gone,

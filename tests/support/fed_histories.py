@@ -7,7 +7,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import decode_typed_search_attributes
 
 from perdure.temporal.names import MEMO
-from perdure.testing.simulation.reading import catch_up, difference_of
+from perdure.testing.simulation.reading import before_end, catch_up, difference_of
 from perdure.testing.simulation.server.core import Core
 from perdure.testing.simulation.server.history import attributes, name_of, tasks
 from perdure.testing.simulation.server.runs import SimulatedRun
@@ -55,7 +55,8 @@ def _differences(events: Sequence[HistoryEvent]) -> Iterator[str]:
             )
             catch_up(run)
             workflow: Any = core.instance.workflow
-            yield difference_of(workflow._board.state, run.read)
+            state = workflow._board.state
+            yield difference_of(state, before_end(state, run.read) if ends else run.read)
     finally:
         core.evict()
 

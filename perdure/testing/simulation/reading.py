@@ -14,6 +14,7 @@ from perdure.session.state import SessionState
 from perdure.temporal.names import BATCH, BATCH_PART, SESSION, TURN
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.turn.facts import WaitEnded
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 
@@ -57,6 +58,15 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
         value: T = stopped.value
         return value
     raise RuntimeError("reading an event has waited for something")
+
+
+def before_end(state: TurnState, read: TurnState) -> TurnState:
+    """Return what a reader has as if it had seen the end of the wait of a turn that is over.
+
+    The end of the turn, which the reader is about to see, shows it in the same event.
+    """
+    is_left = read.waiting is not None and read.waiting.is_told and state.waiting is None
+    return apply(read, WaitEnded()) if is_left else read
 
 
 def difference_of(own: S, read: S) -> str:

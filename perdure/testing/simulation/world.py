@@ -17,6 +17,7 @@ from perdure.agents.definitions import AgentDefinition
 from perdure.delivery.push import PushMessage
 from perdure.delivery.webhook import Notification, WaitMessage, WebhookMessage
 from perdure.errors import PerdureError
+from perdure.testing.simulation.calls import forms
 from perdure.testing.simulation.calls.deliveries import SentDelivery
 from perdure.testing.simulation.calls.jobs import JobService
 from perdure.testing.simulation.calls.payments import Payments
@@ -276,16 +277,18 @@ class SimulatedWorld:
             how = self._choices.pick(_ALONE)
         match how:
             case "ends":
-                return (Text(text=_final(agent, self._refused(agent, first_run))),)
+                return (Text(text=forms.of_answer(agent, self._refused(agent, first_run))),)
             case "odd":
                 return self._choices.pick(((), (Text(text=""),), (Thinking(text="hm"),)))
             case "others":
-                return self._in_form(agent, [self._to_others(agent)])
+                return forms.of_calls(agent, [self._to_others(agent)])
             case _:
                 count = self._choices.pick((1, 1, 2, 3))
                 if self._choices.pays_often:
                     count = self._choices.pick((3, 2, 4), beside="pays often")
-                return self._in_form(agent, [some_call(self._choices, agent) for _ in range(count)])
+                return forms.of_calls(
+                    agent, [some_call(self._choices, agent) for _ in range(count)]
+                )
 
     def _refused(self, agent: AgentDefinition, first_run: str) -> str:
         """Return a word that the guardrail of an agent refuses; mostly none."""
@@ -320,33 +323,8 @@ class SimulatedWorld:
             return ToolCall(id="", name="spawn_agents", arguments=json.dumps({"tasks": [one, two]}))
         return ToolCall(id="", name="delegate_to_agent", arguments=json.dumps(one))
 
-    def _in_form(
-        self, agent: AgentDefinition, calls: list[ToolCall]
-    ) -> tuple[Text | Thinking | ToolCall, ...]:
-        """Return calls in the form of the agent's protocol."""
-        name, arguments = calls[0].name, calls[0].arguments
-        match agent.protocol:
-            case "react_text":
-                return (Text(text=f"Thought: hm\nAction: {name}\nAction Input: {arguments}"),)
-            case "json":
-                return (Text(text=f'{{"name": "{name}", "arguments": {arguments}}}'),)
-            case _:
-                return tuple(calls)
-
 
 def _is_last(activity: Activity) -> bool:
     """Return whether a model is asked for the last answer of its turn."""
     key = parse_key(activity.key)
     return isinstance(key, ModelKey) and key.is_last
-
-
-def _final(agent: AgentDefinition, refused: str) -> str:
-    """Return a final answer in the form of the agent's protocol and type."""
-    said = f"done{refused}" if agent.output_schema is None else '{"n": 1}'
-    match agent.protocol:
-        case "react_text":
-            return f"Thought: I know\nFinal Answer: {said}"
-        case "json":
-            return json.dumps({"answer": json.loads(said) if said.startswith("{") else said})
-        case _:
-            return said

@@ -12,6 +12,8 @@ from perdure.temporal.names import BATCH, KEYED_EVENTS, SCHEDULED_BATCH, SESSION
 
 OF_SETTLEMENTS = "settled/"
 """How the ids of workflows begin that keep what was said of a call, before the id of its turn."""
+WITHOUT_LABELS = (BATCH, SETTLEMENT)
+"""Types of workflows without search attributes: a key says of which data subject they are."""
 _OVER = "('Completed', 'Failed', 'Canceled', 'Terminated', 'TimedOut', 'ContinuedAsNew')"
 
 
@@ -41,9 +43,14 @@ class AuditFilter(Filter):
             f"ExecutionStatus NOT IN {_OVER} OR CloseTime >= '{_moment(self.since)}'",
             *([] if self.until is None else [f"StartTime <= '{_moment(self.until)}'"]),
             *self._places(),
-            *(f"{search_attributes.LABELS.name} = '{label}'" for label in sorted(self._labels())),
+            *self._subjects(),
         ]
         return " AND ".join(f"({part})" for part in parts)
+
+    def _subjects(self) -> Iterator[str]:
+        others = ", ".join(map(repr, WITHOUT_LABELS))
+        for label in self._labels():
+            yield f"{search_attributes.LABELS.name} = '{label}' OR WorkflowType IN ({others})"
 
     def _places(self) -> Iterator[str]:
         """Yield the filter by the beginning of the id, as far as the server can have it."""

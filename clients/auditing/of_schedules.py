@@ -26,6 +26,7 @@ async def acts_of_schedule(
 
     Raises:
         ServerUnreachableError: Temporal does not answer.
+        KeyStoreError: The store of the keys of data subjects does not answer.
     """
     try:
         description = await server.described(client, schedule_id)
@@ -42,6 +43,8 @@ async def acts_of_schedule(
     try:
         created = created.model_copy(update=await _creator(client, description))
         request = await request_of(client, schedule_id, description)
+    except errors.KeyStoreError:
+        raise  # a later audit can read it
     except errors.PerdureError as error:
         problem = one_line(f"{error.code}: {error.message}", limits.NOTE_CHARACTERS)
         return [created.model_copy(update={"problem": problem})]

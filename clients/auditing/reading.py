@@ -12,16 +12,19 @@ from datetime import UTC
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client
+from temporalio.converter import decode_typed_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors, limits
 from perdure.clients.auditing.entries import AuditEntry, Kind
-from perdure.clients.auditing.filters import OF_SETTLEMENTS, AuditFilter
+from perdure.clients.auditing.filters import OF_SETTLEMENTS, WITHOUT_LABELS, AuditFilter
 from perdure.clients.auditing.of_schedules import acts_of_schedule
 from perdure.clients.reading.lists import Listing
 from perdure.clients.schedules.starting import Schedules
 from perdure.clients.turns.listing import Workflows
+from perdure.temporal import search_attributes
 from perdure.temporal.access import TURN as A_TURN
+from perdure.temporal.encryption import data_subjects
 from perdure.temporal.histories.act_history import ActReader, RecordedAct
 from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.names import (
@@ -89,17 +92,31 @@ class Auditor:
         return self._filters.since <= entry.time and (until is None or entry.time < until)
 
     async def _read_all(self) -> None:
-        async def same(info: WorkflowExecutionInfo) -> WorkflowExecutionInfo:
-            return info
+        async def of_subject(info: WorkflowExecutionInfo) -> WorkflowExecutionInfo | None:
+            with A_TURN.asking(info.execution.workflow_id):
+                return info if await self._is_of_subject(info) else None
 
         source = Workflows(self._client, self._index, self._filters, A_TURN)
         try:
             async with asyncio.TaskGroup() as reading:
-                async for info in Listing(source, None, same):
+                async for info in Listing(source, None, of_subject):
                     await self._places.acquire()
                     reading.create_task(self._read(info))
         except* errors.PerdureError as failed:
             raise failed.exceptions[0] from None
+
+    async def _is_of_subject(self, info: WorkflowExecutionInfo) -> bool:
+        """Return whether a run is of the data subject that is asked for, if one is."""
+        subject = self._filters.subject
+        if subject is None:
+            return True
+        if info.type.name in WITHOUT_LABELS:
+            key = await data_subjects.key_of_run(self._client, info)
+            return bool(key) and await data_subjects.is_key_of(self._client, key, subject)
+        # a store may find other cases of letters
+        attributes = decode_typed_search_attributes(info.search_attributes)
+        labels = attributes.get(search_attributes.LABELS, ())
+        return search_attributes.data_subject(subject) in labels
 
     async def _read(self, info: WorkflowExecutionInfo) -> None:
         """Read the acts of a run. What cannot be read is an entry that says so.
@@ -112,6 +129,8 @@ class Auditor:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # deleted meanwhile
                 raise A_TURN.translated(info.execution.workflow_id, error) from error
+        except errors.KeyStoreError:
+            raise  # a later audit can read it
         except Exception as error:  # noqa: BLE001 - one run must not hide all others
             problem = one_line(f"{type(error).__name__}: {error}", limits.NOTE_CHARACTERS)
             act = RecordedAct(

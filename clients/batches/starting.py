@@ -90,6 +90,7 @@ class BatchStarter:
         if note.rounds and note.rounds[0].digest == digest:
             return True
         raise errors.BatchConflictError(
-            f"a batch {batch!r} exists with another agent or other tasks; choose another id",
+            f"a batch {batch!r} exists with another agent or data subject, or other tasks; choose"
+            " another id",
             context={"batch": batch},
         )

@@ -124,15 +124,10 @@ class Belongings:
                 return
 
     async def _key_of(self, info: WorkflowExecutionInfo) -> str:
-        """Return the key of a workflow; from its input, if its memo does not tell."""
-        key = data_subjects.key_in_memo(info)
-        if key is not None:
-            return key
+        """Return the key of a run, for which the server is asked once."""
         run_id = info.execution.run_id
         if run_id not in self._read:
-            id = info.execution.workflow_id
-            found = await data_subjects.key_of_input(self._client, id, run_id)
-            self._read[run_id] = found or ""
+            self._read[run_id] = await data_subjects.key_of_run(self._client, info)
         return self._read[run_id]
 
 

@@ -146,10 +146,8 @@ class _Ending:
             await asyncio.sleep(_PAUSE_S)
 
     async def _request(self, work: Belonging) -> None:
-        try:
-            await _unless_gone(cancelling.request(self._client, work.id, _REASON, self._by))
-        except errors.ErasedError:  # of an earlier erasure: it is terminated
-            return
+        asking = cancelling.request(self._client, work.id, _REASON, self._by, outlives_subject=True)
+        await _unless_gone(asking)
 
     def _note(self, id: str, kind: str, how: How) -> None:
         self.ended.append(EndedWork(id=id, type=kind, how=how))

@@ -97,14 +97,9 @@ async def check_session(client: Client, request: TurnRequest) -> None:
             f"session {session_id!r} is closed; choose another one", context=context
         )
     subject = request.subject
-    if subject is not None and not await data_subjects.is_key_of(
-        client, data_subjects.key_in_memo(info) or "", subject
-    ):
-        raise errors.TurnConflictError(
-            f"session {session_id!r} is not of the subject {subject!r}, so it would keep the"
-            " messages of the schedule after an erasure; choose another session",
-            context=context,
-        )
+    if subject is not None:
+        key = data_subjects.key_in_memo(info) or ""
+        await data_subjects.refuse_other(client, session_id, key, subject)
     if MEMO not in info.memo.fields:
         return  # another program has started it; the session itself knows its agent
     converter = client.data_converter.with_context(

@@ -169,7 +169,7 @@ class Session(ReadableSession[T]):
             SessionBusyError: A turn runs and `if_busy` is `reject`, or too many messages wait.
             SessionClosedError: The session is closed.
             SessionNotFoundError: There is no such session, and no agent was given to begin it.
-            TurnConflictError: The session belongs to another agent.
+            TurnConflictError: The session belongs to another agent, or to another data subject.
             TurnBudgetExceededError: The budget of the session is spent.
             TooLargeError: The message is too large.
             InvalidRequestError: An argument is not valid.
@@ -244,8 +244,9 @@ class Session(ReadableSession[T]):
 
     async def _ask_or_start(self, message: RawValue, message_id: str) -> RawValue:
         try:
-            async with data_subjects.expecting(self._client, self._request):
-                return await self._ask(SAY, message, message_id)
+            with access.SESSION.asking(self.id):
+                async with data_subjects.expecting(self._client, self.id, self._request):
+                    return await self._ask(SAY, message, message_id)
         except errors.SessionNotFoundError:
             if self._request is None:
                 raise

@@ -14,7 +14,13 @@ from perdure.temporal.acts import cancellations
 
 
 async def request(
-    client: Client, id: str, reason: str, by: str | None = None, run_id: str = ""
+    client: Client,
+    id: str,
+    reason: str,
+    by: str | None = None,
+    run_id: str = "",
+    *,
+    outlives_subject: bool = False,
 ) -> None:
     """Ask a workflow to stop.
 
@@ -24,11 +30,14 @@ async def request(
         reason: The reason; may be empty.
         by: The person or program that asks; None for the identity of the client.
         run_id: Its run; empty for the latest.
+        outlives_subject: Whether reason and name can be read after the erasure of its data subject.
 
     Raises:
         RPCError: There is no such run that is not over, or the server does not answer.
     """
-    cause, identity = await cancellations.request_of(client, id, reason, by)
+    cause, identity = await cancellations.request_of(
+        client, id, reason, by, outlives_subject=outlives_subject
+    )
     cancelling = RequestCancelWorkflowExecutionRequest(
         namespace=client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id),

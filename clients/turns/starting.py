@@ -232,6 +232,8 @@ class Starter:
                 return Started(turn_id, runs)
             if there.agent != request.agent:
                 differs = f"agent, {there.agent!r}"
+            elif there.subject != request.subject:
+                differs = "data subject"
             elif there.origin != request.origin:
                 differs = "step to go on from, or another message"
         instead = (

@@ -44,6 +44,7 @@ _DIGITS = 16
 _CONTENT = (
     *("agent", "task", "context", "history", "allowed_tools", "model", "lineage", "origin", "said"),
     *("session", "schedule", "handed_to", "undo", "instructions", "client_tools", "shared_state"),
+    "subject",
 )
 """The fields of a request that are part of its digest, in this order."""
 

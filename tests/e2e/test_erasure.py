@@ -214,7 +214,7 @@ async def begin(address: str, name: str) -> None:
     await client.start("payer", "canarytask", id=name, subject=name)
 
 
-@pytest.mark.accepts("G32")
+@pytest.mark.accepts("G32", "G91")
 def test_command_erases_and_prints_the_receipt(
     perdure_server: str, tmp_path: Path, store: SqliteKeys
 ) -> None:
@@ -228,17 +228,30 @@ def test_command_erases_and_prints_the_receipt(
     asyncio.run(begin(perdure_server, name))
     asked = here("erase", name)
     listed = here("list", "--subject", name, "--json")
+    before = tmp_path / "audit.jsonl"
+    before.write_text(here("audit", "--subject", name, "--json").stdout, encoding="utf-8")
     erased = here("erase", name, "--yes", "--json", "--grace", "1s", "--by", "officer")
     shown = here("show", name)
+    audited = here("audit", "--subject", name, "--json")
+    later = here("audit", "--after", str(before), "--json")
     again = here("erase", name, "--yes")
     unknown = here("erase", "nobody-at-all", "--yes")
     receipt = ErasureReceipt.model_validate_json(erased.stdout)
+    entries = [line for line in map(json.loads, audited.stdout.splitlines()) if "act" in line]
+    added = [line for line in map(json.loads, later.stdout.splitlines()) if "act" in line]
 
     assert (asked.returncode, unknown.returncode) == (2, 2)
     assert "nothing was erased: add --yes" in asked.stderr
     assert json.loads(listed.stdout.splitlines()[0])["id"] == name
     assert (receipt.by, [work.id for work in receipt.ended]) == ("officer", [name])
     assert "its data subject was erased on" in shown.stderr
+    assert audited.returncode == 0
+    assert [(entry["act"], entry.get("by"), entry.get("via")) for entry in entries] == [
+        ("start", None, None),
+        ("cancel", "officer", "cli"),
+        ("terminate", None, None),
+    ]
+    assert [entry["act"] for entry in added] == ["cancel", "terminate"]
     assert f"{name} is erased since" in again.stdout
     assert "result files and receivers: Perdure does not know them" in again.stdout
     assert "there is no data subject 'nobody-at-all'" in unknown.stderr

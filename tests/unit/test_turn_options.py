@@ -243,7 +243,7 @@ def test_options_that_override_limits_are_marked() -> None:
     assert marked(OptionMark.LIMIT) == ["budget", "max_iterations", "model_retry"]
 
 
-CONTENT = ("allowed_tools", "instructions")
+CONTENT = ("allowed_tools", "instructions", "subject")
 DIGESTS: dict[str, tuple[dict[str, Any], str]] = {
     "plain": (
         {"agent": "clerk", "task": "go"},

@@ -23,6 +23,7 @@ from temporalio.converter import decode_typed_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.clients.turns.entries import entry_of
+from perdure.errors import ErasedError
 from perdure.temporal.names import (
     BATCH_PART,
     BATCHES,
@@ -95,6 +96,7 @@ class OpenWorkflow:
         waits_for: What a turn waits for, as in `TurnEntry`; empty for all else.
         quiet_since: The time of its last event, if it waits; None otherwise.
         undecodable: Why this process cannot decode it; empty if it can.
+        is_erased: Whether no process can, because its data subject was erased.
     """
 
     name: str
@@ -107,6 +109,7 @@ class OpenWorkflow:
     waits_for: str = ""
     quiet_since: datetime | None = None
     undecodable: str = ""
+    is_erased: bool = False
 
 
 async def count(client: Client) -> int:
@@ -176,6 +179,7 @@ async def _described(client: Client, execution: WorkflowExecution) -> OpenWorkfl
         waits_for=waits_for,
         quiet_since=_moment(events[0]) if events and waits_for else None,
         undecodable=entry.error.message if entry.error else "",
+        is_erased=entry.error is not None and entry.error.code == ErasedError.code,
     )
 
 

@@ -131,10 +131,18 @@ def _undecodable(workflows: Sequence[OpenWorkflow]) -> Iterator[Finding]:
     yield from _several(
         "payloads",
         "failed",
-        [one for one in workflows if one.undecodable],
+        [one for one in workflows if one.undecodable and not one.is_erased],
         lambda one: _short(one.undecodable),
         "that cannot be decoded here",
         "set the data converter and the keys that its client and its worker have",
+    )
+    yield from _several(
+        "erased subjects",
+        "failed",
+        [one for one in workflows if one.is_erased],
+        lambda one: _short(one.undecodable),
+        "that no process can decode any more",
+        "`perdure erase` with their subject again ends them",
     )
 
 

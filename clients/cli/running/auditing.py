@@ -17,6 +17,7 @@ from perdure.clients.auditing.chain import (
     parsed,
     verify,
 )
+from perdure.clients.auditing.entries import AuditEntry
 from perdure.clients.cli.drawing import json_lines
 from perdure.clients.cli.drawing.audit import entry_table
 from perdure.clients.cli.drawing.screen import note, put
@@ -29,6 +30,9 @@ _OVERLAP = timedelta(minutes=10)
 """How much of the time of the audit before is read again: Temporal's list lags behind."""
 
 
+_Place = tuple[Any, ...]
+
+
 class Ended(NamedTuple):
     """An audit that was written, and that another one goes on from.
 
@@ -36,11 +40,19 @@ class Ended(NamedTuple):
         query: What was asked last.
         last: Its last line.
         contents: What its lines say, as JSON.
+        places: On what, and when, its acts were.
     """
 
     query: AuditQuery
     last: Mapping[str, Any]
     contents: frozenset[str]
+    places: frozenset[_Place]
+
+    def has(self, entry: AuditEntry) -> bool:
+        """Return whether it has an act, also one that cannot be read any more."""
+        line = content_of(entry)
+        was_readable = bool(entry.problem) and _place(line) in self.places
+        return was_readable or _content(line) in self.contents
 
 
 def ended(path: Path) -> Ended:
@@ -58,8 +70,8 @@ def ended(path: Path) -> Ended:
         )
     lines = [line for line in map(parsed, texts) if line is not None]
     last_query = [AuditQuery.read(line) for line in lines if "audit" in line][-1]
-    contents = frozenset(map(_content, lines))
-    return Ended(last_query, lines[-1], contents)
+    contents, places = frozenset(map(_content, lines)), frozenset(map(_place, lines))
+    return Ended(last_query, lines[-1], contents, places)
 
 
 async def show(client: AgentClient, filters: Mapping[str, Any]) -> None:
@@ -77,18 +89,17 @@ async def write(client: AgentClient, filters: Mapping[str, Any], before: Ended |
     chain = Chain(key_from_environment(), None if before is None else before.last)
     namespace, now = client.temporal.namespace, datetime.now(UTC)
     asked = {"since": now - _DEFAULT, **filters}
-    known: frozenset[str] = frozenset()
     if before is not None:
         if before.query.namespace != namespace:
             raise errors.ConfigurationError(
                 f"the audit is of namespace {before.query.namespace!r}, and not {namespace!r}"
             )
-        query, known = before.query, before.contents
+        query = before.query
         asked = {**filters, "since": query.until - _OVERLAP}
         asked |= {"subject": query.subject, "id_prefix": query.id_prefix}
     put(chain.begin(AuditQuery(namespace, **{"until": now, **asked})))
     async for entry in client.audit(**asked):
-        if _content(content_of(entry)) not in known:
+        if before is None or not before.has(entry):
             put(chain.add(entry))
     put(chain.end())
 
@@ -114,6 +125,10 @@ def _content(line: Mapping[str, Any]) -> str:
     """Return what a line says, whatever its place in the chain."""
     said = {name: value for name, value in line.items() if name not in _LINKS}
     return json.dumps(said, sort_keys=True)
+
+
+def _place(line: Mapping[str, Any]) -> _Place:
+    return line.get("time"), line.get("kind"), line.get("id")
 
 
 def _texts(path: Path) -> list[str]:

@@ -12,6 +12,7 @@ from perdure.base import Value
 from perdure.clients.auditing.entries import AuditEntry
 from perdure.clients.gateway.inputs import Query
 from perdure.clients.gateway.operations import Call, operation
+from perdure.values.turn_options import Subject
 
 _MOST = 1_000
 
@@ -28,7 +29,7 @@ class ReadAudit(Query):
 
     since: datetime
     until: datetime | None = None
-    subject: str | None = None
+    subject: Subject | None = None
     limit: Annotated[int, Field(ge=1, le=_MOST)] = _MOST
 
 
@@ -53,7 +54,7 @@ async def read_audit(call: Call, query: ReadAudit) -> AuditEntries:
     acts = call.client.audit(
         query.since,
         until=query.until,
-        subject=query.subject,
+        subject=query.subject and call.caller.own(query.subject),
         id_prefix=call.caller.prefix or None,
     )
     entries: list[AuditEntry] = []

@@ -18,19 +18,25 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.client import Client
 from temporalio.converter import DataConverter, PayloadCodec
 
+from perdure import errors
 from perdure.temporal.acts import sources
 from perdure.temporal.encryption.codec import Encryption, revealed
 
 _BY = "by:"
 """How the identity with a name begins. The SDK's own is `<process>@<host>`."""
-_UNREADABLE = ("(encrypted with the key ", "(erased)")
+_ERASED = "(erased)"
+_UNREADABLE = ("(encrypted with the key ", _ERASED)
 """How `revealed` begins in place of what it cannot read."""
 _HIDDEN = TypeAdapter(tuple[str, str])
 """The reason and the name, as they are hidden together."""
 
 
-async def request_of(client: Client, id: str, reason: str, by: str | None) -> tuple[str, str]:
+async def request_of(
+    client: Client, id: str, reason: str, by: str | None, *, outlives_subject: bool = False
+) -> tuple[str, str]:
     """Return the reason and the identity of a request of this person or program.
+
+    With `outlives_subject`, both can be read after the erasure of the data subject, too.
 
     Raises:
         RPCError: The server does not answer.
@@ -40,7 +46,7 @@ async def request_of(client: Client, id: str, reason: str, by: str | None) -> tu
     if not isinstance(codec, Encryption):
         return reason, sources.identity(client.identity if by is None else f"{_BY}{by}")
     text = json.dumps([reason, by], ensure_ascii=False) if by else reason
-    data_key = await codec.data_key_of(id) if text else ""
+    data_key = await codec.data_key_of(id) if text and not outlives_subject else ""
     if data_key and codec.data_keys is not None:
         await codec.data_keys.cipher(data_key)  # so that it is known below, and nothing blocks
     return codec.hide(text, data_key), sources.identity(client.identity)
@@ -60,6 +66,13 @@ def is_hidden(event: HistoryEvent, converter: DataConverter) -> bool:
     cause = event.workflow_execution_cancel_requested_event_attributes.cause
     text = revealed(cause, converter.payload_codec)
     return text != cause and text.startswith(_UNREADABLE)
+
+
+def unreadable(reason: str) -> errors.DecryptionError:
+    """Return the error for a request that is hidden, by what stands for its reason."""
+    if reason == _ERASED:
+        return errors.ErasedError("its data subject was erased, and the key destroyed")
+    return errors.DecryptionError(reason)
 
 
 def reason_in(cause: str, codec: PayloadCodec | None) -> str:

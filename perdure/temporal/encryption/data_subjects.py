@@ -69,19 +69,41 @@ async def starting(client: Client, subject: str | None) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def expecting(client: Client, begins: StoredOptions | None) -> AsyncIterator[None]:
-    """Encrypt what is sent in a block to a workflow that may be started in the same moment.
+async def expecting(
+    client: Client, session_id: str, begins: StoredOptions | None
+) -> AsyncIterator[None]:
+    """Encrypt what is sent in a block to a session that may be started in the same moment.
 
     `begins` is the input with which it may be started; None if it is not.
 
     Raises:
+        TurnConflictError: The session is there, and of another subject, or of none.
+        RPCError: The server does not answer.
         PerdureError: As `starting`.
     """
     if begins is None or begins.subject is None:
         yield
         return
-    with contexts.writing(await keys_of(client).id_for(begins.subject), starts=False):
+    key, there = await keys_of(client).id_for(begins.subject), await _key_of(client, session_id)
+    if there is not None:
+        await refuse_other(client, session_id, there, begins.subject)
+    with contexts.writing(key if there is None else there, starts=there is not None):
         yield
+
+
+async def refuse_other(client: Client, session_id: str, key: str, subject: str) -> None:
+    """Refuse a session whose data key is none of a subject.
+
+    Raises:
+        TurnConflictError: It is none.
+        PerdureError: As `is_key_of`.
+    """
+    if not await is_key_of(client, key, subject):
+        raise errors.TurnConflictError(
+            f"session {session_id!r} is not of the subject {subject!r}, so it would keep the"
+            " messages after an erasure; choose another session",
+            context={"session_id": session_id},
+        )
 
 
 @contextlib.asynccontextmanager
@@ -145,6 +167,18 @@ def key_in_memo(info: WorkflowExecutionInfo) -> str | None:
     """Return the data key that a memo is encrypted with; None if it has nothing encrypted."""
     encrypted = list(filter(marks.is_encrypted, info.memo.fields.values()))
     return _first_key(encrypted) if encrypted else None
+
+
+async def key_of_run(client: Client, info: WorkflowExecutionInfo) -> str:
+    """Return the data key of a run; from its input, if its memo does not tell. Empty without one.
+
+    Raises:
+        RPCError: The server does not answer.
+    """
+    key = key_in_memo(info)
+    if key is None:
+        key = await key_of_input(client, info.execution.workflow_id, info.execution.run_id)
+    return key or ""
 
 
 async def key_of_input(client: Client, workflow_id: str, run_id: str = "") -> str | None:

@@ -282,7 +282,7 @@ class ActReader:
             "cancel", _at(event), _key(event), by, sources.identified(asked.identity)[0], reason
         )
         if cancellations.is_hidden(event, self._converter):
-            act.by, act.detail, act.problem = None, "", f"{errors.DecryptionError.code}: {reason}"
+            act.by, act.detail, act.problem = None, "", _problem(cancellations.unreadable(reason))
         self._note(act)
 
     async def _raw(self, payloads: Iterable[Payload]) -> RawValue:
@@ -451,6 +451,13 @@ _UPDATES: dict[str, Callable[[RawValue, str], _Read]] = {
 
 
 def _problem(error: PerdureError) -> str:
+    """Return why something cannot be read.
+
+    Raises:
+        KeyStoreError: It can be read later, so it is none.
+    """
+    if isinstance(error, errors.KeyStoreError):
+        raise error
     return one_line(f"{error.code}: {error.message}", limits.NOTE_CHARACTERS)
 
 

@@ -5,94 +5,34 @@ of keys that is away.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import httpx
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
 
-from perdure import Agent, errors, tool
-from perdure.activities.provider import ModelRequest, Provider
-from perdure.clients import AgentClient, gateway
+from perdure import errors
+from perdure.clients import gateway
 from perdure.clients.reading.recorded import runs_of
-from perdure.temporal.connect import connect_local
 from perdure.temporal.encryption import key_stores
 from perdure.temporal.encryption.data_subjects import starting
-from perdure.temporal.encryption.hiding import LABELS_VARIABLE, VARIABLE
-from perdure.temporal.encryption.keys import new_entry
-from perdure.temporal.encryption.sqlite_keys import SqliteKeys
-from perdure.testing import ByTask, ScriptedModel, call, calls, says
-from perdure.values.answers import ModelAnswer
+from perdure.temporal.encryption.hiding import LABELS_VARIABLE
+from perdure.testing import ByTask, ScriptedModel, says
 from perdure.worker import AgentWorker
 from perdure.worker.decrypting import check_keys
 from perdure.worker.deploying.checking import failure_of, replayed
 
 from ...support.approving import begun, pending
 from ...support.ciphertexts import keys_in, of_workflow
+from ...support.data_subjects import Home, home
 from ...support.long_turns import begin, filling, reader
 from ...support.resets import reset_to, task_ends
 
+__all__ = ["home"]
+
 TOKEN = "t" * 40
-
-
-@tool(requires_approval=True)
-def pay(to: str) -> str:
-    """Pay somebody."""
-    return f"paid {to}"
-
-
-PAYER = Agent(name="payer", model="scripted:payer", tools=[pay])
-
-
-class Pays(ByTask):
-    """A model that calls the tool, and is done once there is its result."""
-
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        roles = [message.role for message in request.messages if message.role != "user"]
-        is_done = roles[-1:] == ["tool"]
-        return await ScriptedModel(
-            says("done") if is_done else calls(call("pay", to="anna"))
-        ).complete(request)
-
-
-class Home:
-    """A task queue with a worker for it, and the store of keys."""
-
-    def __init__(self, address: str, store: SqliteKeys, folder: Path) -> None:
-        self.address, self.store, self.folder = address, store, folder
-        self.id = secrets.token_hex(6)
-        self.subject = f"customer-{self.id}"
-
-    def worker(self, model: Provider | None = None) -> AgentWorker:
-        """A worker whose model asks for approval, unless it says something else."""
-        return AgentWorker(
-            PAYER, task_queue=f"test-{self.id}", providers={"scripted": model or Pays({})}
-        )
-
-    async def client(self) -> AgentClient:
-        """A connection of its own, with no key in memory."""
-        return AgentClient.from_temporal(
-            await connect_local(self.address), task_queue=f"test-{self.id}"
-        )
-
-    def away(self, *, is_away: bool) -> None:
-        """Take the store away, or bring it back."""
-        here, there = self.folder / "keys", self.folder / "elsewhere"
-        (here if is_away else there).rename(there if is_away else here)
-
-
-@pytest.fixture
-def home(perdure_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A store of keys in a folder that can go away."""
-    (tmp_path / "keys").mkdir()
-    path = str(tmp_path / "keys/subjects.sqlite")
-    monkeypatch.setenv(VARIABLE, new_entry("k1"))
-    monkeypatch.setenv(key_stores.VARIABLE, path)
-    return Home(perdure_server, SqliteKeys(path), tmp_path)
 
 
 async def failed_tasks(client: Client, workflow_id: str) -> list[str]:

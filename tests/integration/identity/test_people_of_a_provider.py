@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from perdure.events import Decided
 from perdure.testing import ByTask, FakeIssuer, ScriptedModel, call, calls, says
 
 from ...conftest import Runtime
+from ...support.auditing import audited, lately
 from ...support.gateway.identity import TABLE, access, guarded
 from ...support.gateway.served import BODIES, by_name, told
 
@@ -125,6 +127,48 @@ async def test_sessions_schedules_batches_and_forks_are_of_the_tenant(runtime: R
     assert of_file.json()["id"] == "@acme/g68-t"
     assert others == [404] * 5
     assert deleted.status_code == 204
+
+
+@pytest.mark.accepts("G97")
+async def test_audit_has_the_name_of_the_token(runtime: Runtime) -> None:
+    """Whatever was done; another tenant and its audit have nothing of it."""
+    since, name = lately(), f"g97-{secrets.token_hex(4)}"
+    answers = {"hello": ScriptedModel(*[says("Done.")] * 4), "wait": ScriptedModel(says("Done."))}
+    begin = {"agent": "desk"}
+    timed = {"task": "hello", "cron": "0 0 1 1 *", "timezone": "UTC"}
+    requests: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("turns", {**begin, "task": "hello", "id": f"{name}-t"}),
+        ("turns", {**begin, "task": "wait", "id": f"{name}-d", "delay": "PT1H"}),
+        (f"turns/{name}-d/cancel", {"reason": "enough"}),
+        (f"sessions/{name}-s/messages", {"text": "hello", "begin": begin, "id": "m-1"}),
+        ("schedules", {**begin, **timed, "id": f"{name}-c"}),
+        (f"schedules/{name}-c/pause", {"reason": "ill"}),
+        ("batches", {**begin, "tasks": ["hello"], "id": f"{name}-b"}),
+    )
+    with FakeIssuer() as issuer:
+        async with desk(runtime, issuer, **answers) as (client, http):
+            http.headers.update(access(issuer))
+            made = [await http.post(f"/v1/{path}", json=body) for path, body in requests]
+            await http.get(f"/v1/turns/{name}-t/result", params={"wait": 30})
+            fork = {"say": "hello", "id": f"{name}-f"}
+            made.append(await http.post(f"/v1/turns/{name}-t/fork", json=fork))
+            prefix = f"@acme/{name}"
+            await audited(client, since, {"fork", "say", "cancel", "created"}, id_prefix=prefix)
+            asked = {"since": since.isoformat()}
+            own = (await http.get("/v1/audit", params=asked)).json()["entries"]
+            otto = access(issuer, **OTTO)
+            others = (await http.get("/v1/audit", params=asked, headers=otto)).json()["entries"]
+            await http.delete(f"/v1/schedules/{name}-c")
+
+    assert [answer.status_code for answer in made if answer.status_code >= 300] == []
+    mine = {(e["act"], e["kind"], e["by"]) for e in own if name in e["id"] and e.get("by")}
+    assert mine == {
+        *((act, "turn", "anna") for act in ("start", "cancel", "fork")),
+        *((act, "session", "anna") for act in ("start", "say")),
+        *((act, "schedule", "anna") for act in ("created", "paused")),
+        ("start", "batch", "anna"),
+    }
+    assert [entry for entry in others if name in entry["id"]] == []
 
 
 @pytest.mark.slow

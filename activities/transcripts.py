@@ -1,8 +1,9 @@
 """Transcripts of turns by reference.
 
-A model call refers to its transcript by digest. This process usually has it: the answer and the
-tool results of the previous step were made here. Otherwise it reads the workflow's history: the
-tail since the last answer that it knows, or all of it. A process's cache may be wrong: a worker
+A model call refers to its transcript by digest. This process usually has it: the workflow that
+makes the call runs here, or the answer and the tool results of the previous step were made here.
+Otherwise it reads the workflow's history: the tail since the last answer that it knows, or all of
+it. A process's cache may be wrong: a worker
 that was frozen may hold the answer of an attempt that was given up as lost. The digest detects
 that. A digest that does not match even after reading the whole history is an error, and nothing is
 sent.
@@ -11,6 +12,7 @@ sent.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from dataclasses import dataclass, replace
 
@@ -41,12 +43,36 @@ Measured: 15 KB with three tools.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class _Known:
-    """A run's cached states: after its last answer, and with the tool results made here since."""
+    """What is cached of a run: a state, and what was made here since, folded when it is needed.
 
-    answered: TurnState
-    state: TurnState
+    Usually it is not: the workflow, in the same process, shares its own state with the next call.
+    """
+
+    before: TurnState
+    answer: ModelAnswered | None = None
+    results: tuple[tuple[ToolKey, str, ToolOutput], ...] = ()
+
+    @functools.cached_property
+    def answered(self) -> TurnState:
+        """The state after the last answer."""
+        return self.before if self.answer is None else apply(self.before, self.answer)
+
+    @property
+    def state(self) -> TurnState:
+        """The state with the tool results."""
+        state = self.answered
+        for key, call_id, output in self.results:
+            if _waits_for(state, key, call_id):
+                state = apply(state, outcomes.returned(key, output))
+        return state
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory that it takes."""
+        results = sum(len(output.content) for _, _, output in self.results)
+        return RUN_BYTES + self.before.transcript.size_bytes + results
 
 
 class Transcripts:
@@ -57,9 +83,7 @@ class Transcripts:
     """
 
     def __init__(self, max_bytes: int = limits.TRANSCRIPT_CACHE_BYTES) -> None:
-        self._runs = Recent[str, _Known](
-            max_bytes, lambda known: RUN_BYTES + known.state.transcript.size_bytes
-        )
+        self._runs = Recent[str, _Known](max_bytes, lambda known: known.size_bytes)
         self._sessions = Recent[str, Transcript](
             max_bytes // 4, lambda transcript: transcript.size_bytes
         )
@@ -70,28 +94,36 @@ class Transcripts:
         with self._lock:
             return len(self._runs)
 
+    def share(self, run_id: str, state: TurnState) -> None:
+        """Cache the state from which a workflow in this process makes a model call.
+
+        A state without the messages of the session before the turn is less than what is cached.
+        """
+        if not state.transcript.absent:
+            with self._lock:
+                self._runs.put(run_id, _Known(state))
+
     def remember_answer(
         self, run_id: str, state: TurnState, key: ModelKey, answer: ModelAnswer
     ) -> None:
-        """Cache the state after an answer that was made here, unless that is the turn's last."""
-        answered = apply(state, ModelAnswered(key, answer))
+        """Cache an answer that was made here from a state, unless it is the turn's last."""
+        known = _Known(state, ModelAnswered(key, answer))
         with self._lock:
-            if runs_tools(answer) or asks_again(answered):
-                self._runs.put(run_id, _Known(answered, answered))
+            if runs_tools(answer) or asks_again(known.answered):
+                self._runs.put(run_id, known)
                 return
             self._runs.drop(run_id)
-            if answered.request is not None and answered.request.session:
-                self._sessions.put(answered.transcript.digest, answered.transcript)
+            if state.request is not None and state.request.session:
+                after = known.answered.transcript
+                self._sessions.put(after.digest, after)
 
     def remember_result(self, run_id: str, key: ToolKey, call_id: str, output: ToolOutput) -> None:
         """Add the result of a tool that ran here."""
         with self._lock:
             known = self._runs.get(run_id)
-            if known is None or not _waits_for(known.state, key, call_id):
-                return
-            self._runs.put(
-                run_id, _Known(known.answered, apply(known.state, outcomes.returned(key, output)))
-            )
+            if known is not None and known.answer is not None:
+                known.results += ((key, call_id, output),)
+                self._runs.put(run_id, known)
 
     def awaits(self, run_id: str, key: ToolKey) -> bool:
         """Return whether the answer that made this call was made here, and it has no result."""
@@ -139,14 +171,14 @@ class Transcripts:
         with self._lock:
             known = self._runs.get(run_id)
         if known is not None:
-            state = known.state if own_key is None else ready_for(known.state, own_key)
-            if _matches(state, call):
-                return state
             # what is known may be an answer that history does not have, and then nothing fits
             with contextlib.suppress(Exception):
+                state = known.state if own_key is None else ready_for(known.state, own_key)
+                if _matches(state, call):
+                    return state
                 state = await _fold_tail(client, turn_id, run_id, own_key, known.answered)
-            if _matches(state, call):
-                return state
+                if _matches(state, call):
+                    return state
         for _ in range(2):
             state = await _fold_all(client, turn_id, run_id, own_key)
             if _matches(state, call):

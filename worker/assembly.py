@@ -105,6 +105,7 @@ class Activities(Container[str]):
         agents: The agents as activities find them.
         models: The models, with their providers.
         texts: The texts of the model calls that run in this process.
+        transcripts: The transcripts of turns that this process knows.
         local_runs: The local calls that this process has begun.
         loops: The event loops of tools and of MCP servers, in the order in which they open.
     """
@@ -119,6 +120,7 @@ class Activities(Container[str]):
     agents: Agents
     models: Models
     texts: LiveTexts
+    transcripts: Transcripts
     local_runs: LocalRuns
     loops: tuple[ToolLoop, ToolLoop]
 
@@ -223,6 +225,7 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
         agents=agents,
         models=models,
         texts=texts,
+        transcripts=transcripts,
         local_runs=LocalRuns(transcripts),
         loops=(loop, servers.loop),
     )

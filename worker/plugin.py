@@ -44,6 +44,7 @@ from perdure.temporal.names import (
     SCHEDULED_MESSAGE,
     SESSION,
     SETTLEMENT,
+    SHARE_STATE,
     TURN,
     WEBHOOK,
     provider_queue,
@@ -182,6 +183,7 @@ class PerdurePlugin(Plugin):
             ),
             BEAT_SOON: beats.beat_soon,
             HAND_OVER: self._activities.carrier.hand_over,
+            SHARE_STATE: self._activities.transcripts.share,
             HAS_STORAGE: lambda: self._client.data_converter.external_storage is not None,
         }
         if self._settings.local_lookups:

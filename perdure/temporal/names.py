@@ -30,6 +30,9 @@ BEAT_SOON = "perdure.beat_soon"
 HAND_OVER = "perdure.hand_over"
 """The extern function that keeps what a run hands over to its next run: `(Origin, Carried)`."""
 
+SHARE_STATE = "perdure.share_state"
+"""The extern function by which a workflow leaves its state for a model call: `(run_id, state)`."""
+
 CALL_MODEL = "perdure.call_model"
 """`ModelCall -> ModelAnswer`: send one request to a model."""
 

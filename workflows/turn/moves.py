@@ -17,6 +17,7 @@ from perdure.temporal.names import (
     ASK_POLICY,
     CALL_MODEL,
     RESOLVE_AGENT,
+    SHARE_STATE,
     VERIFY,
 )
 from perdure.text import arguments_in_brief
@@ -161,6 +162,7 @@ class Moves:
         # for a factory before it, and for validators after it
         timeout = limits.MODEL_CALL + 2 * limits.USER_CODE + MARGIN
         summary = _summary(key, state.other_agent, choice)
+        _share(board.state)
         fact = await self._calls.perform(
             key, CALL_MODEL, call, timeout, summary, queue=target.queue
         )
@@ -446,6 +448,13 @@ async def _together(coroutines: list[Coroutine[Any, Any, None]]) -> None:
 def _label(key: ModelKey | ToolKey | PolicyKey | VerifyKey | HandoffKey) -> str:
     """Return the beginning of a row in Temporal's web UI, after the activity's type."""
     return f"step {key.step}" + (f", attempt {key.attempt}" if key.attempt > 1 else "")
+
+
+def _share(state: TurnState) -> None:
+    """Leave the state in this process, for the model call if it runs here."""
+    keep = workflow.extern_functions().get(SHARE_STATE)
+    if keep is not None and not workflow.unsafe.is_replaying():
+        keep(workflow.info().run_id, state)
 
 
 def _summary(key: ModelKey, other_agent: str, choice: Choice) -> str:

@@ -96,7 +96,7 @@ async def counted(address: str) -> tuple[Client, CountingService]:
 
 @pytest.mark.slow
 async def test_one_worker_remembers_and_reads_no_history(perdure_server: str) -> None:
-    """Only its first model call of the turn reads history, namely the start."""
+    """Not even the first model call of the turn reads it: the workflow is in the same process."""
     client, service = await counted(perdure_server)
     queue, model, asked = f"test-{secrets.token_hex(6)}", ScriptedModel(*pages(8)), list[str]()
 
@@ -107,7 +107,7 @@ async def test_one_worker_remembers_and_reads_no_history(perdure_server: str) ->
 
     assert report.output == "read"
     assert len(asked) == 9
-    assert (service.calls[FORWARD], service.calls[BACKWARD]) == (1, 0)
+    assert (service.calls[FORWARD], service.calls[BACKWARD]) == (0, 0)
 
 
 @pytest.mark.slow
@@ -302,6 +302,51 @@ async def test_what_was_made_here_needs_no_history(recorded: Recorded) -> None:
             await recorded.load(transcripts, step + 1, client)
         ).transcript.messages == recorded.before(step + 1).transcript.messages
 
+    assert service.calls.total() == 0
+
+
+@pytest.mark.accepts("Y165")
+async def test_state_of_a_workflow_in_this_process_needs_no_history(recorded: Recorded) -> None:
+    """It is the state of the model call, also after an answer of an attempt that was given up."""
+    client, service = counting(recorded.client)
+    transcripts, run_id = Transcripts(), recorded.history.run_id
+
+    transcripts.remember_answer(run_id, recorded.before(1), ModelKey(1), recorded.answer(2))
+    transcripts.share(run_id, recorded.before(2))
+    state = await recorded.load(transcripts, 2, client)
+
+    assert state == recorded.before(2)
+    assert service.calls.total() == 0
+
+
+@pytest.mark.accepts("Y165")
+async def test_state_of_another_moment_is_not_believed(recorded: Recorded) -> None:
+    """A workflow task that the server has not accepted has left a state that history has not."""
+    client, service = counting(recorded.client)
+    transcripts = Transcripts()
+
+    transcripts.share(recorded.history.run_id, recorded.before(5))
+    state = await recorded.load(transcripts, 3, client)
+
+    assert state.transcript.messages == recorded.before(3).transcript.messages
+    assert service.calls.total() > 0
+
+
+@pytest.mark.accepts("Y165")
+async def test_state_without_the_messages_of_its_session_replaces_nothing(
+    recorded: Recorded,
+) -> None:
+    """What this process has read of the session is not read again with each step."""
+    client, service = counting(recorded.client)
+    transcripts, run_id = Transcripts(), recorded.history.run_id
+    whole = recorded.before(2)
+    bare = replace(whole, transcript=replace(whole.transcript, messages=(), absent=3))
+
+    transcripts.share(run_id, whole)
+    transcripts.share(run_id, bare)
+    state = await recorded.load(transcripts, 2, client)
+
+    assert state == whole
     assert service.calls.total() == 0
 
 

@@ -188,7 +188,7 @@ class ModelActivities:
         Raises:
             LLMUnavailableError: The model is benched.
         """
-        left_s = self._health.benched_s(model, time.monotonic())
+        left_s = self._health.benched_s(model, asyncio.get_running_loop().time())
         if left_s:
             context: dict[str, JsonValue] = {
                 "model": model,
@@ -202,7 +202,8 @@ class ModelActivities:
 
     def _note_failure(self, model: str, error: errors.LLMError) -> None:
         if fallback.is_penalty(error):
-            self._health.failed(model, time.monotonic(), asked_pause_s(error))
+            now_s = asyncio.get_running_loop().time()
+            self._health.failed(model, now_s, asked_pause_s(error))
 
     async def _cost(
         self, model: str, served: str, usage: Usage, state: TurnState, request: ModelRequest

@@ -97,8 +97,7 @@ class Activities(Container[str]):
     Attributes:
         call_model: The activity that calls models, which the workers of other queues run, too.
         others: The activities that neither call models nor run tools.
-        tools: The activities that run tools.
-        tool_calls: What these call.
+        tool_calls: What the activities that run tools call.
         tool_names: The names of the tools that are known when the worker starts.
         carrier: The activity that carries the state of a run over to the next.
         registry: The agents as the app declares them.
@@ -112,7 +111,6 @@ class Activities(Container[str]):
 
     call_model: Handler
     others: tuple[Handler, ...]
-    tools: tuple[Handler, ...]
     tool_calls: ToolActivities
     tool_names: ToolNames
     carrier: Carrier
@@ -123,6 +121,11 @@ class Activities(Container[str]):
     transcripts: Transcripts
     local_runs: LocalRuns
     loops: tuple[ToolLoop, ToolLoop]
+
+    @cached_property
+    def tools(self) -> tuple[Handler, ...]:
+        """The activities that run tools."""
+        return tuple(self.tool_calls.handlers())
 
     @property
     def all(self) -> list[Handler]:
@@ -217,7 +220,6 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
             _handler(CANCEL_CALL, later.cancel, ToolRun),
             *deliveries(webhooks),
         ),
-        tools=tuple(tool_calls.handlers()),
         tool_calls=tool_calls,
         tool_names=names,
         carrier=carrier,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin
 
@@ -47,6 +47,24 @@ _TEMPORAL = "[TMPRL"
 """The beginning of messages of Temporal's library that have a code."""
 
 NOTHING = RawValue(Payload())
+
+_parsed: dict[tuple[type[BaseModel], bytes], BaseModel] | None = None
+"""The values of the payloads that were parsed, while `parsing_once` lasts."""
+
+
+@contextlib.contextmanager
+def parsing_once() -> Iterator[None]:
+    """Let equal payloads give the same value, which is parsed once, in this process.
+
+    It is for a simulation, whose readers read the same histories again and again. Values are
+    frozen, so nobody sees that they are shared; all of them are kept until the end.
+    """
+    global _parsed
+    outer, _parsed = _parsed, {}
+    try:
+        yield
+    finally:
+        _parsed = outer
 
 
 def pack(
@@ -139,10 +157,16 @@ def unpack(raw: RawValue, cls: type[V]) -> V:
             f"expected JSON for {cls.__name__}, got"
             f" {encoding.decode(errors='replace') or 'nothing'}"
         )
+    data = raw.payload.data
+    if _parsed is not None and (known := _parsed.get((cls, data))) is not None:
+        return cast("V", known)
     try:
-        return cls.model_validate_json(raw.payload.data, extra="ignore")
+        value = cls.model_validate_json(data, extra="ignore")
     except ValidationError as error:
         raise errors.InvalidRequestError(f"not a valid {cls.__name__}: {explain(error)}") from None
+    if _parsed is not None:
+        _parsed[cls, data] = value
+    return value
 
 
 async def decoded(

@@ -69,6 +69,16 @@ from perdure.turn.wire import Origin, Steer
 from perdure.values.content import MessageContent
 from perdure.values.messages import Message, digest_of
 
+_SILENT = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+        EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED,
+    }
+)
+"""Most events: they hold no fact."""
+
 _RECORD_KEY = re.compile(r"turn-(\d+)\.part-(\d+)")
 
 _TURN_ENDS = {
@@ -169,6 +179,8 @@ class SessionReader:
 
     async def facts(self, event: HistoryEvent) -> tuple[SessionFact, ...]:
         """Return the fact of an event; none if it holds none."""
+        if event.event_type in _SILENT:
+            return ()
         fact = await self._fact(event)
         return () if fact is None else (fact,)
 

@@ -229,8 +229,7 @@ def _batches(simulated: Simulated) -> list[SimulatedRun]:
 
 def _last(simulated: Simulated) -> SimulatedRun | None:
     """Return the last run of the batch; None if there is none."""
-    batches = _batches(simulated)
-    return batches[-1] if batches else None
+    return next((run for run in reversed(simulated.server.runs) if run.begun.type == BATCH), None)
 
 
 def _note(simulated: Simulated) -> BatchNote | None:

@@ -83,13 +83,13 @@ def bill_within_limit(simulated: Simulated) -> None:
     add to the budget of a single turn. After a reset, what was billed until its point counts.
     """
     for run in simulated.server.runs:
+        if run.parent is not None or run.buffered or run.is_replaced:
+            continue
         budget = run.read.accounts.ledger.budget
         if run.begun.type == SESSION and not simulated.people.adds_to_turns:
             budget = run.session.ledger.budget
         spent = simulated.world.spent.get(run.account)
-        if run.parent is not None or run.buffered or budget is None or spent is None:
-            continue
-        if run.is_replaced:
+        if budget is None or spent is None:
             continue
         for dimension in ("tokens", "usd"):
             limit, billed = getattr(budget, dimension), getattr(spent, dimension)
@@ -252,7 +252,7 @@ def cancels_are_not_lost(simulated: Simulated) -> None:
 def waits_are_shown(simulated: Simulated) -> None:
     """A turn that only a person can move says what it waits for."""
     for run in simulated.server.runs:
-        if run.is_idle and run.begun.type == TURN and not run.read.needs_person:
+        if run.begun.type == TURN and run.is_idle and not run.read.needs_person:
             raise BrokenError("waits are shown", "it waits for nobody and for nothing", run)
 
 

@@ -82,6 +82,6 @@ def difference_of(own: S, read: S) -> str:
         if not one.compare:
             continue
         ours, theirs = getattr(own, one.name), getattr(read, one.name)
-        if ours != theirs:
+        if ours is not theirs and ours != theirs:
             return f"{one.name} is\n  {str(ours)[:1200]}\nand a reader has\n  {str(theirs)[:1200]}"
     return ""

@@ -15,7 +15,7 @@ from perdure import errors
 from perdure.agents.agent import Agent
 from perdure.session.wire import SessionRequest
 from perdure.temporal.names import SESSION, TURN
-from perdure.temporal.payloads import pack
+from perdure.temporal.payloads import pack, parsing_once
 from perdure.testing.simulation import promises, shrinking
 from perdure.testing.simulation.agents import (
     some_agents,
@@ -145,7 +145,7 @@ def simulate(
     scene = _Scene(server, world, worker, agents, request)
     broken = None
     try:
-        with _without_collection():
+        with _without_collection(), parsing_once():
             scene.play()
     except BrokenError as error:
         broken = error

@@ -127,7 +127,8 @@ def tasks(events: Iterable[HistoryEvent]) -> Iterator[WorkflowTask]:
     What came before a task that failed belongs to the next task.
     """
     news: list[HistoryEvent] = []
-    size_bytes = size_at_start = 0
+    before: list[HistoryEvent] = []
+    size_at_start = 0
     started: HistoryEvent | None = None
     task: WorkflowTask | None = None
     for event in events:
@@ -135,7 +136,7 @@ def tasks(events: Iterable[HistoryEvent]) -> Iterator[WorkflowTask]:
         if name == STARTED:
             started = event
             recorded = attributes(event).history_size_bytes
-            size_at_start = recorded or size_bytes
+            size_at_start = recorded or sum(one.ByteSize() for one in before)
         elif name == COMPLETED and started is not None:
             if task is not None:
                 yield task
@@ -146,6 +147,6 @@ def tasks(events: Iterable[HistoryEvent]) -> Iterator[WorkflowTask]:
             task.written.append(event)
         elif name != SCHEDULED:
             news.append(event)
-        size_bytes += event.ByteSize()
+        before.append(event)
     if task is not None:
         yield task

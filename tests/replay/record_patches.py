@@ -45,6 +45,7 @@ from perdure.values.budgets import BudgetUpdate, Spending
 from perdure.values.messages import UserMessage
 from perdure.worker import AgentWorker
 
+from ..support.gateway.a2a_push import cancelled_at_once
 from ..support.held_records import HeldRecords
 from ..support.resets import reset_to, task_ends
 from .record import scrubbed
@@ -264,6 +265,16 @@ async def made_up_push(client: AgentClient, _: Holding) -> Histories:
     return await made_up("run", handle)
 
 
+async def cancelled_push(client: AgentClient, model: Holding) -> Histories:
+    """Push notifications that are cancelled while a client waits for their beginning."""
+    given = PushCall(id="1", url="https://x.example/")
+    cancelled = cancelled_at_once(client, given, "cancelled-push", "late")
+    poster = Agent(name="poster", model="scripted:poster")
+    late = AgentWorker([poster], providers={"scripted": model}, task_queue="late")
+    async with cancelled as (_asking, handle), late.running(client.temporal):
+        return await made_up("run", handle)
+
+
 async def made_up(name: str, handle: WorkflowHandle[Any, Any]) -> Histories:
     with contextlib.suppress(WorkflowFailureError):
         await handle.result()
@@ -289,6 +300,7 @@ SCENARIOS = {
     "two-runs": (two_runs, ("batch",)),
     "made-up-session": (made_up_session, ("run",)),
     "made-up-push": (made_up_push, ("run",)),
+    "cancelled-push": (cancelled_push, ("run",)),
 }
 """What is recorded, and which of its histories are stored."""
 

@@ -33,6 +33,8 @@ from perdure.workflows.delivery import deliveries
 from perdure.workflows.update_answers import UpdateAnswers
 
 _FIRST_PAUSE = timedelta(seconds=1)
+_ANSWERS_CANCELLED = "answers-cancelled-push"
+"""The patch since which a cancel answers those who wait for the receiver to be accepted."""
 
 
 @workflow.defn(name=PUSH, sandboxed=False, failure_exception_types=[PerdureError])
@@ -60,9 +62,14 @@ class AgentPush:
                 subject = "the place of the last change"
                 ancestors.check_continued(subject, patch=ancestors.MADE_UP_REFUSED)
         with deliveries.failing(call.turn_id):
-            await self._accept(call)
-            if call.turn_id:
-                await self._follow(call)
+            try:
+                await self._accept(call)
+                if call.turn_id:
+                    await self._follow(call)
+            except BaseException as error:  # `CancelledError` is no `Exception`
+                if is_cancelled_exception(error):
+                    await self._refuse_waiting(call)
+                raise
         await workflow.wait_condition(workflow.all_handlers_finished)
 
     async def _accept(self, call: PushCall) -> None:
@@ -80,6 +87,16 @@ class AgentPush:
             self._refusal = errors.from_info(failures.error_in(error.cause))
             await workflow.wait_condition(workflow.all_handlers_finished)
             raise self._refusal from error
+
+    async def _refuse_waiting(self, call: PushCall) -> None:
+        """Tell those who wait for the receiver to be accepted that it is not looked at any more."""
+        if workflow.all_handlers_finished() or not workflow.patched(_ANSWERS_CANCELLED):
+            return
+        self._refusal = errors.TurnConflictError(
+            f"the push notifications {call.id!r} were cancelled before the receiver was accepted;"
+            " ask for them again"
+        )
+        await workflow.wait_condition(workflow.all_handlers_finished)
 
     async def _follow(self, call: PushCall) -> None:
         """Send each change of the task until it is over, or continue so in a new run."""

@@ -30,6 +30,7 @@ from perdure.delivery.push import Follow, PushCall
 from perdure.temporal.names import FOLLOW, PUSH
 from perdure.temporal.payloads import pack
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
+from perdure.worker import AgentWorker
 from perdure.workflows import AgentPush
 
 from ...conftest import Runtime, assert_no_task_failed
@@ -45,7 +46,7 @@ from ...support.gateway.a2a import (
     refused,
     send,
 )
-from ...support.gateway.a2a_push import begin, told
+from ...support.gateway.a2a_push import begin, cancelled_at_once, told
 from ...support.gateway.served import as_, served
 from ...support.long_turns import begin as start_turn
 from ...support.long_turns import filling, reader, runs_of
@@ -372,3 +373,26 @@ async def test_turn_tells_its_news_to_a_limited_number_of_followers(runtime: Run
 
     assert report.output == "Done."
     assert events.count(SIGNALS) == limits.FOLLOWERS
+
+
+@pytest.mark.accepts("S31")
+async def test_client_is_answered_when_what_it_waits_for_is_cancelled(runtime: Runtime) -> None:
+    """No worker has looked at the receiver: the client is told so, and may ask again."""
+    call = PushCall(id="one", url="https://x.example/", task="t", context="c")
+    async with runtime([DESK], model=ScriptedModel()) as client:
+        clerk = Agent(name="clerk", model="scripted:clerk")
+        late = AgentWorker([clerk], providers={"scripted": ScriptedModel()}, task_queue="late")
+        cancelled = cancelled_at_once(client, call, "cancelled-push", "late")
+        async with cancelled as (asking, handle), late.running(client.temporal):
+            with pytest.raises(errors.TurnConflictError, match="cancelled before the receiver"):
+                await asking
+            with pytest.raises(WorkflowFailureError):
+                await handle.result()
+            description = await handle.describe()
+            history = await handle.fetch_history()
+        replayer = Replayer(workflows=[AgentPush], data_converter=client.temporal.data_converter)
+        replayed = await replayer.replay_workflow(history)
+
+    assert description.status == WorkflowExecutionStatus.CANCELED
+    assert replayed.replay_failure is None
+    assert_no_task_failed(history)

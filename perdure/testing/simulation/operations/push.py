@@ -17,6 +17,9 @@ FEATURE = "push"
 """The feature of push notifications, and the sequence of all that has to do with them."""
 
 _PAUSES_S = (0, 0.5, 5, 40)
+_CANCELS = "push cancels"
+"""The sequence of cancels of what notifies."""
+_CANCELS_AFTER_S = (0, 0, 0.02, 0.2, 2)
 _REPEATS_S = 1.5
 _ATTEMPTS = 40
 
@@ -45,7 +48,16 @@ class PushClients:
         run = self._server.run_of(workflow_id)
         assert run is not None
         update = self._server.update(run, update_id, BEGIN_PUSH, pack(call))
+        if self._server.choices.happens(4, beside=_CANCELS):
+            pause_s = self._server.choices.pick(_CANCELS_AFTER_S, beside=_CANCELS)
+            self._server.clock.later(pause_s, partial(self._cancel, workflow_id))
         self._repeat(SentRequest(workflow_id, update_id, BEGIN_PUSH, call, update), _ATTEMPTS)
+
+    def _cancel(self, workflow_id: str) -> None:
+        """Let an operator cancel the workflow that notifies a receiver."""
+        run = self._server.run_of(workflow_id)
+        if run is not None and self._server.cancel(run, "not needed"):
+            self._server.counts["cancelled push notifications"] += 1
 
     def _repeat(self, sent: SentRequest, attempts: int) -> None:
         """Send the update again, if the run has ended before it was answered."""

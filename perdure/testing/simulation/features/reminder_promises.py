@@ -10,7 +10,7 @@ from temporalio.common import RawValue
 
 from perdure.session.facts import ReminderDue
 from perdure.session.wire import Remind
-from perdure.temporal.names import FORGET_REMINDER, MEMO_REMINDER, REMIND
+from perdure.temporal.names import CLOSE, FORGET_REMINDER, MEMO_REMINDER, REMIND
 from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.observations import MessageFates, Simulated, sessions
 from perdure.testing.simulation.server.history import attributes, name_of, time_of
@@ -44,7 +44,8 @@ def reminders_come_once(simulated: Simulated) -> None:
             raise BrokenError(PROMISE, f"nothing is known of {lost}", last)
         if twice := [one for one, count in known.items() if count > 1]:
             raise BrokenError(PROMISE, f"{twice} came, and are to come", last)
-        late = [one.id for one in last.session.reminders if one.at + _LATE < _end_of(last)]
+        closed_at = _closed_at(runs)
+        late = [one.id for one in last.session.reminders if one.at + _LATE < closed_at]
         if late:
             raise BrokenError(PROMISE, f"these never came: {late}", last)
         if left and last.closed and last.session.closed is None and not last.is_cancelled:
@@ -61,8 +62,20 @@ def _accepted(runs: Sequence[SimulatedRun], name: str) -> list[str]:
     ]
 
 
-def _end_of(run: SimulatedRun) -> datetime:
-    return time_of(run.history.events[-1])
+def _closed_at(runs: Sequence[SimulatedRun]) -> datetime:
+    """Return when a session was closed, or began to end: then it takes no reminder any more.
+
+    Its last turn may go on for long after that.
+    """
+    for run in runs:
+        for event in run.history.events:
+            if name_of(event) == "WORKFLOW_EXECUTION_CANCEL_REQUESTED":
+                return time_of(event)
+            if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_ACCEPTED":
+                update = run.updates[attributes(event).protocol_instance_id]
+                if update.request.input.name == CLOSE:
+                    return time_of(event)
+    return time_of(runs[-1].history.events[-1])
 
 
 def _came(runs: Sequence[SimulatedRun]) -> dict[str, datetime]:

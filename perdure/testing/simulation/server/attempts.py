@@ -131,7 +131,8 @@ class SimulatedAttempts:
             return
         activity.is_started = True
         choices, later = self._server.choices, self._server.clock.later
-        fates = _LOSSES if choices.aims_at(LOSSES) else _FATES
+        is_lossy = choices.aims_at(LOSSES) and not activity.run.takes_back
+        fates = _LOSSES if is_lossy else _FATES
         fate, takes_s = choices.pick(fates), choices.pick(_DURATIONS_S)
         attempt = activity.attempt
         heartbeat_s = activity.heartbeat_s or 15

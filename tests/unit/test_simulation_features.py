@@ -304,3 +304,12 @@ def test_focus_is_chosen_on_the_command_line(capsys: pytest.CaptureFixture[str])
 
     assert code == 0
     assert "2 seeds of a turn" in capsys.readouterr().out
+
+
+@pytest.mark.accepts("S33")
+@pytest.mark.parametrize(("kind", "seed"), [("session", 88), ("batch", 58), ("turn", 2013)])
+def test_checks_know_the_order_within_a_workflow_task(kind: Kind, seed: int) -> None:
+    """Of a reminder after a close, of a result beside a poll, and of a wait beside a cancel."""
+    made = simulate(seed, kind=kind)
+
+    assert made.broken is None, made.story

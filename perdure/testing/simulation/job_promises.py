@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NoReturn
 
 from temporalio.common import RawValue
@@ -15,10 +15,13 @@ from perdure.testing.simulation.server.server import BrokenError, SimulatedServe
 from perdure.turn import call_tokens, call_waits, unsettled
 from perdure.turn.facts import (
     CallFinished,
+    ChildTold,
+    FromOutside,
     JobStopped,
     Polled,
     Recorded,
     Scheduled,
+    TaskBegan,
     ToolReturned,
     WaitBegan,
     WaitEnded,
@@ -128,6 +131,23 @@ def _sent(server: SimulatedServer) -> Iterator[tuple[SimulatedRun, FinishCall, U
                 yield run, unpack(RawValue(payload), FinishCall), update.answer
 
 
+def _as_learned(facts: Iterable[Recorded]) -> Iterator[Recorded]:
+    """Yield the facts of a run as its workflow learned of them.
+
+    What callers and delegates have sent comes before everything else of its workflow task.
+    """
+    others: list[Recorded] = []
+    for fact in facts:
+        if isinstance(fact, TaskBegan):
+            yield from others
+            others = []
+        elif isinstance(fact, FromOutside | ChildTold):
+            yield fact
+        else:
+            others.append(fact)
+    yield from others
+
+
 class _Jobs:
     """The jobs of a turn, in all of its runs.
 
@@ -147,7 +167,7 @@ class _Jobs:
         self._last = runs[-1]
         self._answers = answers
         self._over: set[ToolKey] = set()
-        for fact in (fact for run in runs for fact in run.facts):
+        for fact in (fact for run in runs for fact in _as_learned(run.facts)):
             self._see(fact)
 
     def _see(self, fact: Recorded) -> None:

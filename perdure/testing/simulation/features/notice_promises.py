@@ -11,12 +11,13 @@ from perdure.testing.simulation.delivery_promises import call_of, check_attempts
 from perdure.testing.simulation.observations import Simulated, effects_of, last_runs
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import BrokenError
-from perdure.turn.facts import TaskBegan, WaitBegan, WaitEnded
+from perdure.turn.facts import CancelRequested, TaskBegan, WaitBegan, WaitEnded
 from perdure.turn.waiting import DELAY, PEOPLE, PROVIDER
 
 PROMISE = "waits are told once"
 
 _TOLD = (*PEOPLE, PROVIDER)
+_OF_WAITS = (WaitBegan, WaitEnded, CancelRequested, TaskBegan)
 
 
 def waits_are_told_once(simulated: Simulated) -> None:
@@ -49,14 +50,17 @@ def waits_are_told_once(simulated: Simulated) -> None:
 def _waits(runs: dict[SimulatedRun, int], turn: SimulatedRun) -> Iterator[tuple[WaitBegan, bool]]:
     """Yield the waits of a turn, in all of its runs, and whether each outlived its first task.
 
-    A run that was reset has them up to there.
+    A run that was reset has them up to there. A cancel that came before a wait has ended it, which
+    is recorded with the end of the turn.
     """
     for run in runs:
         if run.begun.run_id == turn.begun.run_id or not run.is_replaced:
-            kept = [one for one in run.facts if isinstance(one, WaitBegan | WaitEnded | TaskBegan)]
+            kept = [one for one in run.facts if isinstance(one, _OF_WAITS)]
+            is_cancelled = False
             for fact, after in zip_longest(kept, kept[1:]):
+                is_cancelled = is_cancelled or isinstance(fact, CancelRequested)
                 if isinstance(fact, WaitBegan) and fact.kind in _TOLD:
-                    yield fact, not isinstance(after, WaitEnded)
+                    yield fact, not (is_cancelled or isinstance(after, WaitEnded))
 
 
 def _check_order(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from operator import not_
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from pydantic import Field, JsonValue
 
@@ -472,19 +472,9 @@ def resolved(agent: Agent[Any], name: str) -> Tool | None:
     return tool
 
 
-_defined: WeakKeyDictionary[Tool, dict[str, ToolDefinition]] = WeakKeyDictionary()
-"""The definitions of tools, by their activities: a turn defines the same tools at each handoff."""
-
-
+@functools.lru_cache(maxsize=256)  # a turn defines the same tools at each handoff
 def define_tool(item: Tool, activity: str) -> ToolDefinition:
     """Return the definition of one tool."""
-    known = _defined.setdefault(item, {})
-    if activity not in known:
-        known[activity] = _definition_of(item, activity)
-    return known[activity]
-
-
-def _definition_of(item: Tool, activity: str) -> ToolDefinition:
     if item.asks is not None:
         made = _of_the_turn(item.name, item.description, item.arguments.schema, is_read_only=True)
         return made.model_copy(update={"asks": item.asks})

@@ -25,6 +25,7 @@ from perdure.turn import guards, handoffs, reservations, steps, unsettled
 from perdure.turn.child import Child
 from perdure.turn.context_window import NO_CUT, kept
 from perdure.turn.effect_values import EffectScopes
+from perdure.turn.keys import PollKey
 from perdure.turn.open_step import Attempts, OpenStep
 from perdure.turn.snapshot import (
     VERSION,
@@ -117,9 +118,12 @@ def _sent(state: TurnState) -> Carried:
 
 
 def state_of(state: TurnState) -> Carried:
-    """Return the whole state of a turn. Nothing of the turn may be running."""
+    """Return the whole state of a turn. Nothing of the turn may be running, except for polls.
+
+    A poll only reads. It may be about to end when its call has got its result in another way.
+    """
     assert state.agent is not None
-    assert not state.in_flight
+    assert all(isinstance(key, PollKey) for key in state.in_flight)
     carried = _sent(state)
     results = state.open_step.results
     since = len(state.transcript.messages) - state.handoffs.place

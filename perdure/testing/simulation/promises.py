@@ -6,6 +6,7 @@ knows, or at the end of the simulation. It raises `BrokenError`.
 
 from __future__ import annotations
 
+import builtins
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -234,6 +235,16 @@ def nothing_is_stuck(simulated: Simulated) -> None:
             raise BrokenError("nothing is stuck", f"it is open, and waits for {waits}", run)
 
 
+def nothing_raises(simulated: Simulated) -> None:
+    """No workflow fails because its code has raised what nobody expects, such as `KeyError`."""
+    for run in simulated.server.runs:
+        last = run.history.events[-1]
+        if name_of(last) == "WORKFLOW_EXECUTION_FAILED":
+            message = attributes(last).failure.message
+            if hasattr(builtins, message.partition(":")[0]):
+                raise BrokenError("nothing raises", message, run)
+
+
 def cancels_are_not_lost(simulated: Simulated) -> None:
     """A turn or a session that is cancelled does not go on in a new run.
 
@@ -272,6 +283,7 @@ ALWAYS: tuple[Callable[[Simulated], None], ...] = (
 
 AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     nothing_is_stuck,
+    nothing_raises,
     cancels_are_not_lost,
     updates_are_answered,
     recorded_once,

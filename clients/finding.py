@@ -35,6 +35,8 @@ from perdure.clients.turns.filters import Filter, member, turn_state
 from perdure.clients.turns.forks import Forks
 from perdure.clients.turns.handle import Turn
 from perdure.temporal import access
+from perdure.temporal.encryption import data_subjects
+from perdure.temporal.encryption.rewrapping import RewrapReceipt, rewrap
 from perdure.temporal.names import SESSION
 from perdure.temporal.search_marks import Marks
 from perdure.text import word
@@ -325,6 +327,21 @@ class Finder:
                 is kept.
         """
         return await erase(self._client, subject, by, grace)
+
+    async def rewrap_keys(self) -> RewrapReceipt:
+        """Wrap the keys of all data subjects with the first key of `PERDURE_ENCRYPTION_KEYS`.
+
+        The keys stay the same, so nothing that runs is disturbed, and an erased key stays erased.
+        It may be repeated.
+
+        Returns:
+            How many were wrapped, and which cannot be.
+
+        Raises:
+            ConfigurationError: The client has no store of keys, or the store cannot list them.
+            KeyStoreError: The store does not answer.
+        """
+        return await rewrap(data_subjects.keys_of(self._client))
 
     async def pending_approvals(
         self,

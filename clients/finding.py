@@ -60,6 +60,7 @@ class Finder:
 
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client = client
+        self._task_queue = task_queue
         self._marks = Marks(client)
         self._feeds = Feeds(client)
         self._forks = Forks(client, self._marks, lambda started: self._turn(*started))
@@ -312,7 +313,7 @@ class Finder:
         Args:
             subject: The data subject.
             by: The person or program that erases it: one line, at most 200 characters. It is in the
-                receipt.
+                receipt and in an audit.
             grace: How long what is open may take to end.
 
         Returns:
@@ -326,7 +327,7 @@ class Finder:
             ServerUnreachableError: Temporal does not answer, or does not end what is open; the key
                 is kept.
         """
-        return await erase(self._client, subject, by, grace)
+        return await erase(self._client, self._task_queue, subject, by, grace)
 
     async def rewrap_keys(self) -> RewrapReceipt:
         """Wrap the keys of all data subjects with the first key of `PERDURE_ENCRYPTION_KEYS`.

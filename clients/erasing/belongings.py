@@ -22,6 +22,7 @@ _PAGE = 1000
 _OVER = "('Completed', 'Failed', 'Canceled', 'Terminated', 'TimedOut', 'ContinuedAsNew')"
 _OPEN = f"ExecutionStatus NOT IN {_OVER}"
 _ENDED = f"ExecutionStatus IN {_OVER}"
+_ANY = ""
 _TYPES = "Agent"
 """How the types of Perdure's workflows begin."""
 
@@ -48,6 +49,17 @@ class Belongings:
         self._client = client
         self._keys = keys
         self._read: dict[str, str] = {}
+
+    async def queue(self) -> str | None:
+        """Return the task queue of a turn, a session or a batch; None if there is none.
+
+        Raises:
+            RPCError: The server does not answer.
+        """
+        async for info in self._listed(_ANY):
+            if data_subjects.key_in_memo(info) in self._keys:
+                return info.task_queue
+        return None
 
     async def open(self) -> list[Belonging]:
         """Return the workflows that are not over.

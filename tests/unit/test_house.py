@@ -182,6 +182,7 @@ PUBLIC = {
     perdure.workflows: [
         "AgentBatch",
         "AgentBatchPart",
+        "AgentErasure",
         "AgentEvents",
         "AgentPush",
         "AgentScheduledBatch",

@@ -27,6 +27,7 @@ from perdure.temporal import workflow_list
 from perdure.temporal.names import (
     BATCH_PART,
     BATCHES,
+    ERASURE,
     KEYED_EVENTS,
     PUSH,
     SCHEDULED_MESSAGE,
@@ -47,6 +48,7 @@ _TYPES = (
     WEBHOOK,
     PUSH,
     SETTLEMENT,
+    ERASURE,
 )
 _QUERY = f"ExecutionStatus = 'Running' AND WorkflowType IN ({', '.join(map(repr, _TYPES))})"
 _NOUNS = {

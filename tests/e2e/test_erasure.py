@@ -263,6 +263,7 @@ def test_command_erases_and_prints_the_receipt(
     assert [key.state for key in store.of_subject(name)] == ["erased"]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G102")
 def test_erasure_that_was_killed_is_told(
     perdure_server: str, tmp_path: Path, store: SqliteKeys

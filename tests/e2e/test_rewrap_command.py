@@ -47,6 +47,7 @@ async def fill(path: Path, entries: str, count: int) -> None:
         await keys.id_for(f"customer-{number}")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G99")
 def test_command_that_was_killed_is_completed_by_another_one(tmp_path: Path) -> None:
     """Each key can be used after the kill, and with the new key alone at the end."""

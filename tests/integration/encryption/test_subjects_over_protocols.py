@@ -152,6 +152,7 @@ async def test_openai_starts_responses_of_a_subject(home: Home) -> None:
     assert gone.code == "ERASED"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G105")
 async def test_openai_decides_and_answers_under_the_subject_alone(home: Home) -> None:
     """A decision of a request that names another subject is refused, and nothing is decided."""
@@ -255,6 +256,7 @@ async def test_agui_runs_threads_of_a_subject(home: Home) -> None:
     assert (gone.status_code, gone.json()["code"]) == (410, "ERASED")
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G104", "G105", "G106", "G107")
 async def test_erasing_and_away_are_the_errors_of_rest(home: Home) -> None:
     """Nothing is started for a subject that is being erased, or while its keys cannot be had."""

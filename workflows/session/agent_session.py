@@ -344,9 +344,10 @@ class AgentSession:
         return Receipt(disposition=Disposition.QUEUED, turn_id=following)
 
     async def _steer(self, message_id: str) -> bool:
-        """Send a message on to the running turn; returns False if that is over."""
+        """Send a message that waits on to the running turn; returns False if either is gone."""
         assert self._turn is not None
-        message = next(queued for queued in self._state.queue if queued.id == message_id)
+        if (message := next((m for m in self._state.queue if m.id == message_id), None)) is None:
+            return False  # it was taken back while the turn began
         text = "" if message.parts else message.text
         steer = Steer(text=text, by=message.by, id=message.id, parts=message.parts)
         self._notes.note(MessageSteered(message_id))

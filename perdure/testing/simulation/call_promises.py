@@ -119,7 +119,7 @@ def _calls_after(run: SimulatedRun) -> bool:
     has_started = False
     for event in run.history.events:
         if name_of(event) == "START_CHILD_WORKFLOW_EXECUTION_INITIATED":
-            has_started = True
+            has_started |= attributes(event).workflow_type.name == TURN
         is_call = name_of(event) == "ACTIVITY_TASK_SCHEDULED" and isinstance(
             parse_key(attributes(event).activity_id), ToolKey
         )

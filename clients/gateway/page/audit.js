@@ -138,7 +138,7 @@ function keyOf({ time, act, kind, id }, known) {
 function row({ time, act, kind, id, by, via, on_behalf_of: root, detail, problem: unread }) {
   const who = by ?? (root ? `on behalf of ${root}` : "no name");
   return h(
-    "li.row.act",
+    "li.row",
     null,
     h(
       "span.first",
@@ -150,7 +150,7 @@ function row({ time, act, kind, id, by, via, on_behalf_of: root, detail, problem
     h(
       "span.second.muted",
       null,
-      h(by ? "span.by" : "span", null, who),
+      who,
       via ? ` · ${via}` : "",
       detail ? ` · ${detail}` : "",
       unread ? [" · ", h("span.bad", null, unread)] : null,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from perdure.clients.turns.forks import Effect
     from perdure.clients.turns.handle import Turn
     from perdure.clients.turns.status import ChildStatus, Spent, TurnStatus, Wait
+    from perdure.temporal.encryption.rewrapping import RewrapReceipt, UnreadableKey
     from perdure.values.client_tools import ClientCall
     from perdure.values.states import State
 else:
@@ -92,6 +93,7 @@ else:
             "perdure.clients.turns.status": ["ChildStatus", "Spent", "TurnStatus", "Wait"],
             "perdure.clients.reading.tool_progress": ["ToolProgress"],
             "perdure.clients.turns.handle": ["Turn"],
+            "perdure.temporal.encryption.rewrapping": ["RewrapReceipt", "UnreadableKey"],
             "perdure.values.client_tools": ["ClientCall"],
             "perdure.values.states": ["State"],
         },
@@ -119,6 +121,7 @@ __all__ = [
     "Listing",
     "MessageStatus",
     "Page",
+    "RewrapReceipt",
     "Schedule",
     "ScheduleEntry",
     "ScheduleResult",
@@ -140,6 +143,7 @@ __all__ = [
     "TurnEntry",
     "TurnStatus",
     "TurnText",
+    "UnreadableKey",
     "VersionSummary",
     "Wait",
     "WebhookDelivery",

@@ -46,7 +46,6 @@ class AgentClient(Finder, EventSender):
 
     def __init__(self, client: Client, task_queue: str) -> None:
         super().__init__(client, task_queue)
-        self._task_queue = task_queue
         self._starter = Starter(client, task_queue, self._marks)
         self._batches = BatchStarter(client, task_queue, self._marks)
 

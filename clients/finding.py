@@ -35,6 +35,8 @@ from perdure.clients.turns.filters import Filter, member, turn_state
 from perdure.clients.turns.forks import Forks
 from perdure.clients.turns.handle import Turn
 from perdure.temporal import access
+from perdure.temporal.encryption import data_subjects
+from perdure.temporal.encryption.rewrapping import RewrapReceipt, rewrap
 from perdure.temporal.names import SESSION
 from perdure.temporal.search_marks import Marks
 from perdure.text import word
@@ -58,6 +60,7 @@ class Finder:
 
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client = client
+        self._task_queue = task_queue
         self._marks = Marks(client)
         self._feeds = Feeds(client)
         self._forks = Forks(client, self._marks, lambda started: self._turn(*started))
@@ -310,7 +313,7 @@ class Finder:
         Args:
             subject: The data subject.
             by: The person or program that erases it: one line, at most 200 characters. It is in the
-                receipt.
+                receipt and in an audit.
             grace: How long what is open may take to end.
 
         Returns:
@@ -324,7 +327,22 @@ class Finder:
             ServerUnreachableError: Temporal does not answer, or does not end what is open; the key
                 is kept.
         """
-        return await erase(self._client, subject, by, grace)
+        return await erase(self._client, self._task_queue, subject, by, grace)
+
+    async def rewrap_keys(self) -> RewrapReceipt:
+        """Wrap the keys of all data subjects with the first key of `PERDURE_ENCRYPTION_KEYS`.
+
+        The keys stay the same, so nothing that runs is disturbed, and an erased key stays erased.
+        It may be repeated.
+
+        Returns:
+            How many were wrapped, and which cannot be.
+
+        Raises:
+            ConfigurationError: The client has no store of keys, or the store cannot list them.
+            KeyStoreError: The store does not answer.
+        """
+        return await rewrap(data_subjects.keys_of(self._client))
 
     async def pending_approvals(
         self,

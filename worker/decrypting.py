@@ -97,9 +97,8 @@ class _DecryptingInstance(WrappedWorkflow):
         for name in started.headers.keys() - _readable(started.headers).keys():
             del started.headers[name]
         for payload in started.arguments:
-            if marks.is_encrypted(
-                payload
-            ):  # what the workflow says of it is under no subject's key
+            if marks.is_encrypted(payload):
+                # no data key is taken, so what the workflow says of it is under no subject's key
                 return marks.problem(payload)
             self._data_key = marks.data_key_of(payload)
         return ""

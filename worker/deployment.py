@@ -24,6 +24,7 @@ from temporalio.worker import (
 from perdure import errors, limits
 from perdure.temporal.names import (
     BATCH_PART,
+    ERASURE,
     SCHEDULED_BATCH,
     SCHEDULED_MESSAGE,
     SETTLEMENT,
@@ -37,7 +38,9 @@ BUILD_ID = "PERDURE_BUILD_ID"
 UNVERSIONED_BUILD = version("perdure")
 """It is in the history of every step six times, and the SDK's default would digest all modules."""
 
-FOLLOWING = frozenset({BATCH_PART, SCHEDULED_BATCH, SCHEDULED_MESSAGE, SETTLEMENT, WEBHOOK})
+FOLLOWING = frozenset(
+    {BATCH_PART, ERASURE, SCHEDULED_BATCH, SCHEDULED_MESSAGE, SETTLEMENT, WEBHOOK}
+)
 """The types of workflows that follow their deployment, because they have no next run."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

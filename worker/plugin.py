@@ -34,6 +34,7 @@ from perdure.temporal.names import (
     BATCH,
     BATCH_PART,
     BEAT_SOON,
+    ERASURE,
     HAND_OVER,
     HAS_STORAGE,
     HEARTBEAT_TIMEOUT,
@@ -78,6 +79,7 @@ _WORKFLOW_NAMES: dict[str | None, str] = {
     WEBHOOK: "webhook",
     PUSH: "push notification",
     SETTLEMENT: "settlement",
+    ERASURE: "erasure",
     KEYED_EVENTS: "keeper of events",
 }
 

@@ -1,5 +1,6 @@
 """The durable, deterministic part: turns, sessions, batches, and `run_turn` for other workflows."""
 
+from perdure.workflows.agent_erasure import AgentErasure
 from perdure.workflows.batch.agent_batch import AgentBatch
 from perdure.workflows.batch.agent_batch_part import AgentBatchPart
 from perdure.workflows.batch.agent_scheduled_batch import AgentScheduledBatch
@@ -22,6 +23,7 @@ WORKFLOWS = (
     AgentWebhook,
     AgentPush,
     AgentSettlement,
+    AgentErasure,
     AgentEvents,
 )
 """The workflows of Perdure, which a worker of agents runs."""
@@ -29,6 +31,7 @@ WORKFLOWS = (
 __all__ = [
     "AgentBatch",
     "AgentBatchPart",
+    "AgentErasure",
     "AgentEvents",
     "AgentPush",
     "AgentScheduledBatch",

@@ -22,6 +22,7 @@ from perdure.temporal import failures
 from perdure.temporal.names import (
     BATCH,
     BATCH_PART,
+    ERASURE,
     KEYED_EVENTS,
     PUSH,
     SCHEDULED_BATCH,
@@ -42,6 +43,7 @@ _OURS = {
     WEBHOOK: "webhook",
     PUSH: "push notification",
     SETTLEMENT: "settlement",
+    ERASURE: "erasure",
     KEYED_EVENTS: "keeper of events",
 }
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from perdure.base import Value
 
-Kind = Literal["turn", "session", "batch", "schedule", "event"]
-"""What an act is on; `event` stands for the events of a key."""
+Kind = Literal["turn", "session", "batch", "schedule", "event", "subject"]
+"""What an act is on: `event` for the events of a key, `subject` for a data subject."""
 
 
 class AuditEntry(Value):
@@ -19,7 +19,7 @@ class AuditEntry(Value):
         act: What was done, such as `start`, `approve`, `cancel` or `add_budget`. An act on a
             schedule has the word of its `log`, or `created`.
         kind: What it was done to.
-        id: The id of that; of events, their key.
+        id: The id of that; of events, their key; of a data subject, its name.
         by: Who did it, as recorded; None without a name, and if it cannot be read.
         via: Through what: `client`, `cli`, `rest`, `page`, `responses`, `agui`, `a2a`, `mcp` or
             `hook`; what acts by itself is a `schedule`, `turn`, `session` or `batch`. None if that

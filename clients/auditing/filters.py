@@ -8,12 +8,22 @@ from datetime import UTC, datetime
 
 from perdure.clients.turns.filters import Filter
 from perdure.temporal import search_attributes
-from perdure.temporal.names import BATCH, KEYED_EVENTS, SCHEDULED_BATCH, SESSION, SETTLEMENT, TURN
+from perdure.temporal.names import (
+    BATCH,
+    ERASURE,
+    KEYED_EVENTS,
+    SCHEDULED_BATCH,
+    SESSION,
+    SETTLEMENT,
+    TURN,
+)
 
 OF_SETTLEMENTS = "settled/"
 """How the ids of workflows begin that keep what was said of a call, before the id of its turn."""
 WITHOUT_LABELS = (BATCH, SETTLEMENT)
 """Types of workflows without search attributes: a key says of which data subject they are."""
+_BY_INPUT = (KEYED_EVENTS, ERASURE)
+"""Types of workflows whose ids do not begin with that of what they are about."""
 _OVER = "('Completed', 'Failed', 'Canceled', 'Terminated', 'TimedOut', 'ContinuedAsNew')"
 
 
@@ -28,7 +38,15 @@ class AuditFilter(Filter):
 
     since: datetime
     until: datetime | None = None
-    workflows: tuple[str, ...] = (TURN, SESSION, BATCH, SCHEDULED_BATCH, SETTLEMENT, KEYED_EVENTS)
+    workflows: tuple[str, ...] = (
+        TURN,
+        SESSION,
+        BATCH,
+        SCHEDULED_BATCH,
+        SETTLEMENT,
+        ERASURE,
+        KEYED_EVENTS,
+    )
 
     @property
     def needs_attributes(self) -> bool:
@@ -48,7 +66,7 @@ class AuditFilter(Filter):
         return " AND ".join(f"({part})" for part in parts)
 
     def _subjects(self) -> Iterator[str]:
-        others = ", ".join(map(repr, WITHOUT_LABELS))
+        others = ", ".join(map(repr, (*WITHOUT_LABELS, ERASURE)))
         for label in self._labels():
             yield f"{search_attributes.LABELS.name} = '{label}' OR WorkflowType IN ({others})"
 
@@ -59,7 +77,7 @@ class AuditFilter(Filter):
             begins = "WorkflowId STARTS_WITH"
             yield (
                 f"{begins} '{prefix}' OR {begins} '{OF_SETTLEMENTS}{prefix}'"
-                f" OR WorkflowType = '{KEYED_EVENTS}'"
+                f" OR WorkflowType IN ({', '.join(map(repr, _BY_INPUT))})"
             )
 
 

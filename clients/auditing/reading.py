@@ -30,6 +30,7 @@ from perdure.temporal.histories.fetching import first_event
 from perdure.temporal.names import (
     BATCH,
     BATCH_PART,
+    ERASURE,
     KEYED_EVENTS,
     SCHEDULED_BATCH,
     SESSION,
@@ -47,6 +48,7 @@ _KINDS: dict[str, Kind] = {
     SESSION: "session",
     BATCH: "batch",
     SCHEDULED_BATCH: "batch",
+    ERASURE: "subject",
     KEYED_EVENTS: "event",
 }
 _EVENTS = "events//"
@@ -108,8 +110,8 @@ class Auditor:
     async def _is_of_subject(self, info: WorkflowExecutionInfo) -> bool:
         """Return whether a run is of the data subject that is asked for, if one is."""
         subject = self._filters.subject
-        if subject is None:
-            return True
+        if subject is None or info.type.name == ERASURE:
+            return True  # who was erased is in the input
         if info.type.name in WITHOUT_LABELS:
             key = await data_subjects.key_of_run(self._client, info)
             return bool(key) and await data_subjects.is_key_of(self._client, key, subject)
@@ -165,6 +167,8 @@ class Auditor:
         )
         if not self._filters.admits_id(entry.id):
             return
+        if kind == "subject" and self._filters.subject not in (None, act.about):
+            return
         place = (workflow_id, first_run, act.key)
         known = self._found.get(place)
         if known is None or entry.time < known[0].time:
@@ -193,9 +197,9 @@ class Auditor:
 
 
 def _id_of(workflow_type: str, workflow_id: str, act: RecordedAct) -> str:
-    """Return what an act is on: its turn, or the key of the events."""
-    if workflow_type == SETTLEMENT:
-        return act.turn_id or workflow_id.removeprefix(OF_SETTLEMENTS)
+    """Return what an act is on: its turn, the key of the events, or the data subject."""
+    if workflow_type in (SETTLEMENT, ERASURE):
+        return act.about or workflow_id.removeprefix(OF_SETTLEMENTS)
     if workflow_type == KEYED_EVENTS:
         name, slash, key = workflow_id.removeprefix(_EVENTS).partition("/")
         return key if slash else name

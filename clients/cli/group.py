@@ -30,7 +30,7 @@ GROUPS = {
     "Sessions": ("chat", "session"),
     "Standing jobs": ("schedule", "batch"),
     "Workers and servers": ("dev", "worker", "deploy", "serve", "hooks", "setup", "doctor"),
-    "Privacy": ("audit", "erase", "codec"),
+    "Privacy": ("audit", "erase", "rewrap", "codec"),
     "Try it": ("ask", "demo"),
     "More": ("mcp", "completion"),
 }

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.api.workflowservice.v1 import ListSchedulesRequest, ListWorkflowExecutionsRequest
+from temporalio.api.workflowservice.v1 import ListSchedulesRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from perdure.temporal import schedule_updates
+from perdure.temporal import schedule_updates, workflow_list
 from perdure.temporal.encryption import data_subjects
 
 _PAGE = 1000
 _OVER = "('Completed', 'Failed', 'Canceled', 'Terminated', 'TimedOut', 'ContinuedAsNew')"
 _OPEN = f"ExecutionStatus NOT IN {_OVER}"
 _ENDED = f"ExecutionStatus IN {_OVER}"
+_ANY = ""
 _TYPES = "Agent"
 """How the types of Perdure's workflows begin."""
 
@@ -48,6 +49,17 @@ class Belongings:
         self._client = client
         self._keys = keys
         self._read: dict[str, str] = {}
+
+    async def queue(self) -> str | None:
+        """Return the task queue of a turn, a session or a batch; None if there is none.
+
+        Raises:
+            RPCError: The server does not answer.
+        """
+        async for info in self._listed(_ANY):
+            if data_subjects.key_in_memo(info) in self._keys:
+                return info.task_queue
+        return None
 
     async def open(self) -> list[Belonging]:
         """Return the workflows that are not over.
@@ -106,22 +118,10 @@ class Belongings:
         return data_subjects.key_of_schedule(described) in self._keys
 
     async def _listed(self, query: str) -> AsyncIterator[WorkflowExecutionInfo]:
-        token = b""
-        while True:
-            request = ListWorkflowExecutionsRequest(
-                namespace=self._client.namespace,
-                page_size=_PAGE,
-                query=query,
-                next_page_token=token,
-            )
-            service = self._client.workflow_service
-            page = await service.list_workflow_executions(request, retry=True)
-            for info in page.executions:
+        async for infos in workflow_list.pages(self._client, query, _PAGE):
+            for info in infos:
                 if info.type.name.startswith(_TYPES):
                     yield info
-            token = page.next_page_token
-            if not token:
-                return
 
     async def _key_of(self, info: WorkflowExecutionInfo) -> str:
         """Return the key of a run, for which the server is asked once."""

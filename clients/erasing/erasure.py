@@ -8,6 +8,7 @@ so an erasure that was interrupted is completed by another one.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 
@@ -20,20 +21,30 @@ from perdure.clients.erasing import places
 from perdure.clients.erasing.belongings import Belonging, Belongings
 from perdure.clients.erasing.receipts import EndedWork, ErasedKey, ErasureReceipt, How
 from perdure.clients.turns import cancelling
+from perdure.temporal.acts import erasures, sources
+from perdure.temporal.acts.erasures import Erasure
 from perdure.temporal.encryption import data_subjects
 from perdure.temporal.encryption.key_stores import KeyState, StoredKey
+from perdure.temporal.names import ERASURE
+from perdure.temporal.payloads import pack
+from perdure.text import markdown, word
 
 GRACE = timedelta(seconds=30)
 """How long what is open may take to end after a cancel."""
 _PAUSE_S = 0.5
+_ID_BYTES = 12
 _LAG_S = 1.5
 """How long Temporal's list is watched for what was started just before."""
 _GONE = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION)
 _REASON = "its data subject is erased"
 
 
-async def erase(client: Client, subject: str, by: str | None, grace: timedelta) -> ErasureReceipt:
+async def erase(
+    client: Client, task_queue: str, subject: str, by: str | None, grace: timedelta
+) -> ErasureReceipt:
     """End what is open of a data subject, destroy its key, and return the receipt.
+
+    The act is recorded on `task_queue`, if the subject has nothing that tells a queue with workers.
 
     Raises:
         InvalidRequestError: The store of keys has never had a key of the subject.
@@ -48,10 +59,12 @@ async def erase(client: Client, subject: str, by: str | None, grace: timedelta) 
         raise errors.InvalidRequestError(
             f"there is no data subject {subject!r} in {keys.store.name}; nothing was erased"
         )
-    again = all(key.state == KeyState.ERASED for key in known)
+    key = next((key.id for key in known if key.state != KeyState.ERASED), "")
     belongings = Belongings(client, {key.id for key in known})
     ending = _Ending(client, belongings, by)
     try:
+        queue = await belongings.queue() or task_queue
+        await _record(client, queue, Erasure(subject=subject, by=by, key=key))
         await ending.delete_schedules()
         await ending.cancel(grace)
         await ending.terminate()
@@ -71,7 +84,7 @@ async def erase(client: Client, subject: str, by: str | None, grace: timedelta) 
         by=by,
         began_at=began,
         erased_at=max(_erased_at(key) for key in destroyed),
-        again=again,
+        again=not key,
         keys=tuple(
             ErasedKey(id=key.id, created_at=key.created_at, erased_at=_erased_at(key))
             for key in destroyed
@@ -86,6 +99,23 @@ async def erase(client: Client, subject: str, by: str | None, grace: timedelta) 
             key_store=keys.store.name,
         ),
     )
+
+
+async def _record(client: Client, task_queue: str, erasure: Erasure) -> None:
+    """Record who erases a data subject, under the key of the environment.
+
+    Raises:
+        RPCError: The server does not answer.
+    """
+    async with data_subjects.starting(client, None):
+        await client.start_workflow(
+            ERASURE,
+            sources.marked(pack(erasure, "the erasure")),
+            id=f"{erasures.ID_PREFIX}{secrets.token_hex(_ID_BYTES)}",
+            task_queue=task_queue,
+            execution_timeout=erasures.OPEN_AT_MOST,
+            static_summary=f"{markdown(word(erasure.subject))} is erased",
+        )
 
 
 class _Ending:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from perdure import limits
 from perdure.base import Value
 from perdure.clients.client import AgentClient
+from perdure.clients.gateway import subjects
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.inputs import Body, Query
 from perdure.temporal.priorities import LAST_PRIORITY
@@ -87,12 +88,11 @@ class CommonOptions(StoredOptions, Body):
     def common(self, caller: Caller) -> dict[str, Any]:
         """Return the options as arguments of the client. A data subject is one of the tenant's."""
         options = self.options and self.options.options
-        subject = None if self.subject is None else caller.own(self.subject)
         return {
             **self.passed_on(),
             "options": options,
             "priority": self.priority,
-            "subject": subject,
+            "subject": subjects.own(caller, self.subject),
         }
 
 

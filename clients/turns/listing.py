@@ -1,14 +1,8 @@
-"""The workflows of a namespace that are turns, sessions or batches, from Temporal's list.
-
-Temporal's client raises `ValueError` for a whole page if an operator has paused one of its
-workflows, because that status is newer than the client (1.35). So this module calls the service
-directly.
-"""
+"""The workflows of a namespace that are turns, sessions or batches, from Temporal's list."""
 
 from __future__ import annotations
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.api.workflowservice.v1 import ListWorkflowExecutionsRequest
 from temporalio.client import Client
 from temporalio.converter import decode_typed_search_attributes
 from temporalio.service import RPCError, RPCStatusCode
@@ -17,6 +11,7 @@ from perdure import errors
 from perdure.clients.reading.lists import Found, Listing
 from perdure.clients.turns.entries import TurnEntry, entry_of
 from perdure.clients.turns.filters import Filter
+from perdure.temporal import workflow_list
 from perdure.temporal.access import TURN, Resource
 from perdure.temporal.namespace_check import Index
 
@@ -53,15 +48,8 @@ class Workflows:
             ConfigurationError: The server does not take the filter.
             RPCError: It does not answer.
         """
-        request = ListWorkflowExecutionsRequest(
-            namespace=self._client.namespace,
-            query=query,
-            page_size=size,
-            next_page_token=token,
-        )
-        service = self._client.workflow_service
         try:
-            response = await service.list_workflow_executions(request, retry=retry)
+            return await workflow_list.page(self._client, query, size, token, retry=retry)
         except RPCError as error:
             if token or error.status is not RPCStatusCode.INVALID_ARGUMENT:
                 raise
@@ -70,7 +58,6 @@ class Workflows:
                 f" {self.resource.subject('')}: {error.message}; `perdure setup --namespace"
                 f" {self._client.namespace}` registers the search attributes that filters need"
             ) from error
-        return response.executions, response.next_page_token
 
 
 def turns(client: Client, index: Index, filters: Filter, limit: int | None) -> Listing[TurnEntry]:

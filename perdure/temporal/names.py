@@ -89,6 +89,9 @@ NOTIFY = "perdure.notify"
 SETTLEMENT = "AgentSettlement"
 """The workflow type that keeps what a person says of a call which no turn waits for."""
 
+ERASURE = "AgentErasure"
+"""The workflow type that keeps who has erased a data subject."""
+
 PUSH = "AgentPush"
 """The workflow type that notifies a receiver about a task of A2A."""
 

@@ -10,6 +10,10 @@ import json
 import os
 import secrets
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,7 @@ from perdure.worker.dev.server import DevServer
 
 from ..support.approving import begun, pending
 from ..support.ciphertexts import decrypted, keys_in, messages_of
-from ..support.e2e.command_line import InProcess
+from ..support.e2e.command_line import CommandLine, InProcess
 from ..support.e2e.planted_words import AGENT, CANARY, lives, replies
 from ..support.receiver import SECRET, Receiver, receiving
 
@@ -248,11 +252,56 @@ def test_command_erases_and_prints_the_receipt(
     assert audited.returncode == 0
     assert [(entry["act"], entry.get("by"), entry.get("via")) for entry in entries] == [
         ("start", None, None),
+        ("erase", "officer", "cli"),
         ("cancel", "officer", "cli"),
         ("terminate", None, None),
     ]
-    assert [entry["act"] for entry in added] == ["cancel", "terminate"]
+    assert [entry["act"] for entry in added] == ["erase", "cancel", "terminate"]
     assert f"{name} is erased since" in again.stdout
     assert "result files and receivers: Perdure does not know them" in again.stdout
     assert "there is no data subject 'nobody-at-all'" in unknown.stderr
+    assert [key.state for key in store.of_subject(name)] == ["erased"]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("G102")
+def test_erasure_that_was_killed_is_told(
+    perdure_server: str, tmp_path: Path, store: SqliteKeys
+) -> None:
+    """By its own act, which comes before anything is ended; the erasure that completes it is
+    another one.
+    """
+    here, name = CommandLine(tmp_path), f"customer-{secrets.token_hex(6)}"
+    here.environment |= {
+        "TEMPORAL_ADDRESS": perdure_server,
+        VARIABLE: os.environ[VARIABLE],
+        key_stores.VARIABLE: os.environ[key_stores.VARIABLE],
+    }
+    asyncio.run(begin(perdure_server, name))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "perdure", "erase", name, "--yes", "--grace", "5m", "--by", "anna"],
+        cwd=tmp_path,
+        env=here.environment,
+    )
+
+    def told() -> list[tuple[str, str | None]]:
+        lines = here("audit", "--subject", name, "--json").stdout.splitlines()
+        entries = [line for line in map(json.loads, lines) if "act" in line]
+        return [(line["act"], line.get("by")) for line in entries if line["kind"] == "subject"]
+
+    try:
+        deadline = time.monotonic() + 60
+        while not (first := told()) and time.monotonic() < deadline:
+            assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    [between] = store.of_subject(name)
+    here("erase", name, "--yes", "--grace", "1s", "--by", "otto")
+    while len(both := told()) < 2 and time.monotonic() < deadline:
+        pass
+
+    assert first == [("erase", "anna")]
+    assert between.state == "erasing"
+    assert both == [("erase", "anna"), ("erase", "otto")]
     assert [key.state for key in store.of_subject(name)] == ["erased"]

@@ -766,7 +766,7 @@ class Surface:
 
 
 SURFACES = {
-    "python": Surface("Python"),
+    "python": Surface("Python", workflows=names("AgentErasure")),
     "rest": Surface("REST", names("rest hooks oidc")),
     "sse": Surface("SSE"),
     "responses": Surface("Responses", names("responses")),

@@ -131,6 +131,7 @@ PUBLIC = {
         "Listing",
         "MessageStatus",
         "Page",
+        "RewrapReceipt",
         "Schedule",
         "ScheduleEntry",
         "ScheduleResult",
@@ -152,6 +153,7 @@ PUBLIC = {
         "TurnEntry",
         "TurnStatus",
         "TurnText",
+        "UnreadableKey",
         "VersionSummary",
         "Wait",
         "WebhookDelivery",
@@ -180,6 +182,7 @@ PUBLIC = {
     perdure.workflows: [
         "AgentBatch",
         "AgentBatchPart",
+        "AgentErasure",
         "AgentEvents",
         "AgentPush",
         "AgentScheduledBatch",

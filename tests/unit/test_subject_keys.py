@@ -22,6 +22,7 @@ from perdure.temporal.encryption.data_keys import KEPT, KEPT_WHILE_AWAY, Subject
 from perdure.temporal.encryption.hiding import LABELS_VARIABLE, VARIABLE
 from perdure.temporal.encryption.key_stores import KeyState, StoredKey
 from perdure.temporal.encryption.keys import new_entry
+from perdure.temporal.encryption.rewrapping import UnreadableKey, rewrap
 from perdure.temporal.encryption.sqlite_keys import SqliteKeys
 from perdure.temporal.payloads import decoded
 from perdure.temporal.search_attributes import (
@@ -359,3 +360,92 @@ def test_stored_key_has_no_default_for_what_matters() -> None:
     }
 
     assert required == {"id", "subject", "master", "wrapped", "created_at"}
+
+
+@pytest.mark.accepts("G98")
+async def test_all_keys_are_wrapped_with_the_first_key(store: SqliteKeys) -> None:
+    """Whatever of its subject was started since; those whose old key is missing are named."""
+    gone, old, new = ({name: os.urandom(32)} for name in ("k0", "k1", "k2"))
+    await SubjectKeys(store, gone).id_for("late")
+    payload = await sealed(SubjectKeys(store, old), "turn", "anna")
+    ids = [await SubjectKeys(store, old).id_for(f"customer-{number}") for number in range(4)]
+    await SubjectKeys(store, new).id_for("new")
+    store.begin_erasure("customer-0")
+    erased = SubjectKeys(store, old)
+    await erased.begin_erasure("customer-1")
+    await erased.destroy("customer-1")
+    keys = SubjectKeys(store, {**new, **old})
+    first, again = await rewrap(keys), await rewrap(keys)
+    [late] = store.of_subject("late")
+    unread = (UnreadableKey(subject="late", id=late.id, master="k0", why="missing"),)
+    converter = DataConverter(payload_codec=Encryption(new, SubjectKeys(store, new)))
+
+    assert (first.master, first.rewrapped, first.current, first.unreadable) == ("k2", 4, 1, unread)
+    assert (again.rewrapped, again.current, again.unreadable) == (0, 5, unread)
+    assert await decoded(converter, [payload]) == ["canary"]
+    assert [store.get(id).state for id in ids[:2]] == ["erasing", "erased"]  # type: ignore[union-attr]
+
+
+@pytest.mark.accepts("G98")
+async def test_key_that_does_not_fit_is_named_and_kept(store: SqliteKeys) -> None:
+    """Another key of the same name, also as the first; it is not taken for a current key."""
+    await SubjectKeys(store, MASTER).id_for("anna")
+    [before] = store.of_subject("anna")
+    other = {"k1": os.urandom(32)}
+    for masters in (other, {"k2": os.urandom(32), **other}):
+        receipt = await rewrap(SubjectKeys(store, masters))
+        assert [(key.subject, key.why) for key in receipt.unreadable] == [("anna", "wrong")]
+        assert (receipt.rewrapped, receipt.current) == (0, 0)
+
+    assert store.of_subject("anna") == [before]
+
+
+@pytest.mark.accepts("G98")
+async def test_keys_are_listed_page_by_page(store: SqliteKeys) -> None:
+    """Each once, and those that are erased between two pages are not."""
+    keys = SubjectKeys(SmallPages(store._path), MASTER)
+    made = sorted([await keys.id_for(f"customer-{number}") for number in range(5)])
+    listing = keys.in_use()
+    found = [(await anext(listing)).id, (await anext(listing)).id]
+    last = store.get(made[4])
+    assert last is not None
+    await keys.destroy(last.subject)
+
+    assert [*found, *[key.id async for key in listing]] == made[:4]
+
+
+class SmallPages(SqliteKeys):
+    """A store that lists two keys at a time."""
+
+    def in_use(self, after: str, limit: int) -> list[StoredKey]:
+        return super().in_use(after, min(limit, 2))
+
+
+@pytest.mark.accepts("G99")
+async def test_key_that_is_erased_while_it_is_wrapped_stays_erased(store: SqliteKeys) -> None:
+    """An erasure between the reading of a key and the writing of it."""
+    old = SubjectKeys(store, MASTER)
+    await old.id_for("anna")
+    keys = SubjectKeys(store, {"k2": os.urandom(32), **MASTER})
+    [read] = [key async for key in keys.in_use()]
+    await old.destroy("anna")
+    assert await keys.rewrap(read)
+    [after] = store.of_subject("anna")
+
+    assert (after.state, after.master, after.wrapped) == ("erased", "", b"")
+
+
+@pytest.mark.accepts("G98")
+async def test_store_of_ones_own_without_the_list_is_an_error(store: SqliteKeys) -> None:
+    """It says which method is missing; all else works without it."""
+
+    class Older:
+        """A store that was written before there was the method."""
+
+        name = "the vault"
+        of_subject, add = store.of_subject, store.add
+
+    keys = SubjectKeys(Older(), MASTER)  # type: ignore[arg-type]
+    await keys.id_for("anna")
+    with pytest.raises(errors.ConfigurationError, match=r"the vault cannot list .* `in_use\("):
+        await rewrap(keys)

@@ -23,6 +23,7 @@ from perdure.worker.doctor import (
     queues,
     rollouts,
     stuck,
+    subject_keys,
 )
 from perdure.worker.doctor.clock import Clock, compared, machine_clock
 from perdure.worker.doctor.open_workflows import OpenWorkflow
@@ -89,6 +90,8 @@ class Examination:
         for finding in await self._of_queues(client, app, workflows, now):
             yield finding
         async for finding in builds.findings(client):
+            yield finding
+        async for finding in subject_keys.findings(client):
             yield finding
         if isinstance(app, AgentWorker):
             async for finding in rollouts.findings(client, app):

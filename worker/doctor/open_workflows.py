@@ -16,7 +16,6 @@ from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     DescribeWorkflowExecutionRequest,
     GetWorkflowExecutionHistoryReverseRequest,
-    ListWorkflowExecutionsRequest,
 )
 from temporalio.client import Client
 from temporalio.converter import decode_typed_search_attributes
@@ -24,9 +23,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.clients.turns.entries import entry_of
 from perdure.errors import ErasedError
+from perdure.temporal import workflow_list
 from perdure.temporal.names import (
     BATCH_PART,
     BATCHES,
+    ERASURE,
     KEYED_EVENTS,
     PUSH,
     SCHEDULED_MESSAGE,
@@ -47,6 +48,7 @@ _TYPES = (
     WEBHOOK,
     PUSH,
     SETTLEMENT,
+    ERASURE,
 )
 _QUERY = f"ExecutionStatus = 'Running' AND WorkflowType IN ({', '.join(map(repr, _TYPES))})"
 _NOUNS = {
@@ -136,18 +138,11 @@ async def read(client: Client, limit: int) -> AsyncIterator[OpenWorkflow]:
 
     token = b""
     while limit > 0:
-        request = ListWorkflowExecutionsRequest(
-            namespace=client.namespace,
-            query=_QUERY,
-            page_size=min(limit, _PAGE),
-            next_page_token=token,
-        )
-        page = await client.workflow_service.list_workflow_executions(request, retry=True)
-        found = await asyncio.gather(*(one(info.execution) for info in page.executions))
+        infos, token = await workflow_list.page(client, _QUERY, min(limit, _PAGE), token)
+        found = await asyncio.gather(*(one(info.execution) for info in infos))
         for workflow in filter(None, found):
             yield workflow
-        limit -= len(page.executions)
-        token = page.next_page_token
+        limit -= len(infos)
         if not token:
             return
 

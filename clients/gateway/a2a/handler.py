@@ -43,11 +43,12 @@ from google.protobuf.message import Message as Params
 from starlette.exceptions import HTTPException
 
 from perdure import errors, limits
+from perdure.clients.gateway import subjects
 from perdure.clients.gateway.a2a import pushes
 from perdure.clients.gateway.a2a.cards import DELEGATES
 from perdure.clients.gateway.a2a.found import FoundTask, TaskScope, Update
 from perdure.clients.gateway.a2a.listing import list_tasks
-from perdure.clients.gateway.a2a.messages import Answer, answer_of, content_of
+from perdure.clients.gateway.a2a.messages import Answer, answer_of, content_of, subject_of
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.operations import Call
@@ -224,6 +225,8 @@ class A2ATasks(RequestHandler):
         if not message.task_id:
             return await self._begin(call, message, live=is_streamed)
         found_task = await self._scope(call).find(message.task_id)
+        subject = subjects.own(call.caller, subject_of(message))
+        await subjects.check(call.client, found_task.session.id, subject)
         if message.context_id and message.context_id != found_task.ids.context:
             raise InvalidParamsError(f"the task is of the context {found_task.ids.context!r}")
         if found_task.turn is None:
@@ -251,6 +254,7 @@ class A2ATasks(RequestHandler):
             idle=limits.A2A_IDLE,
             fairness=call.caller.tenant,
             live=live,
+            subject=subjects.own(call.caller, subject_of(message)),
         )
         sent = await session.say(content, id=message.message_id, by=call.caller.subject)
         ids = scope.ids(sent.turn_id)

@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from pydantic import Field, JsonValue, ValidationError, model_validator
 from pydantic_core import from_json, to_json
 
+from perdure.clients.gateway import subjects
 from perdure.clients.gateway.inputs import Body
 from perdure.temporal.payloads import explain
 from perdure.values.approvals import Decision, Settlement
@@ -102,6 +103,11 @@ def answer_of(message: Message) -> Answer | None:
         return Answer.model_validate(decisions[0])
     except ValidationError as error:
         raise InvalidParamsError(f"the decision is not valid: {explain(error)}") from None
+
+
+def subject_of(message: Message) -> object:
+    """Return what the metadata of a message has as its data subject; None without one."""
+    return MessageToDict(message.metadata).get(subjects.FIELD)
 
 
 def _part(part: Part) -> Text | Media:

@@ -12,7 +12,7 @@ from pydantic import Field, GetJsonSchemaHandler, JsonValue, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, to_json
 
-from perdure.clients.gateway.agui.page_block import block_of
+from perdure.clients.gateway.agui.page_block import block_of, subject_of
 from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.problems import Invalid, RefusedError
 from perdure.temporal.payloads import explain
@@ -185,6 +185,7 @@ class Wanted:
         ignored: What is not used of the input, in words.
         tools: The tools of the user interface.
         results: What it has made of calls of its tools, since the last message of the user.
+        subject: What it names as its data subject; None without one.
     """
 
     message: Message | None
@@ -192,6 +193,7 @@ class Wanted:
     ignored: tuple[str, ...]
     tools: tuple[ClientTool, ...] = ()
     results: tuple[InterfaceResult, ...] = ()
+    subject: object = None
 
 
 def read(run: RunAgentInput) -> Wanted:
@@ -203,7 +205,8 @@ def read(run: RunAgentInput) -> Wanted:
     ignored: list[str] = []
     message = _last_message(run, ignored)
     answers = tuple(_answers(run.resume or (), ignored))
-    return Wanted(message, answers, tuple(ignored), _tools(run), tuple(_results(run)))
+    results = tuple(_results(run))
+    return Wanted(message, answers, tuple(ignored), _tools(run), results, subject_of(run))
 
 
 def _last_message(run: RunAgentInput, ignored: list[str]) -> Message | None:

@@ -10,6 +10,7 @@ from pydantic_core import from_json
 
 from perdure import errors
 from perdure.clients.client import AgentClient
+from perdure.clients.gateway import subjects
 from perdure.clients.gateway.agui.run_input import CallDecision, InterfaceResult, Message, Wanted
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.operations import Call
@@ -55,8 +56,11 @@ async def open_thread(call: Call, thread_id: str, request: Wanted) -> Thread:
         SessionNotFoundError: There is no such thread, and no message to begin it with.
         PerdureError: As `Session.say`.
     """
-    agent, session = _agent_of(call), _session(call, thread_id, request.message)
+    subject = subjects.own(call.caller, request.subject)
+    agent, session = _agent_of(call), _session(call, thread_id, request.message, subject)
     known = await _known(session, agent)
+    if known is not None:
+        await subjects.check(call.client, session.id, subject)
     session_turn = _place_of(known, request.message) if known else None
     is_new = session_turn is None
     if session_turn is None:
@@ -74,11 +78,11 @@ def _agent_of(call: Call) -> str:
     return str(call.request.path_params["agent"])
 
 
-def _session(call: Call, thread_id: str, message: Message | None) -> Session:
+def _session(call: Call, thread_id: str, message: Message | None, subject: str | None) -> Session:
     if message is None:
         return call.client.session(call.caller.own(thread_id))
     own_id, tenant = checked(call, thread_id), call.caller.tenant
-    return call.client.session(own_id, _agent_of(call), live=True, fairness=tenant)
+    return call.client.session(own_id, _agent_of(call), live=True, fairness=tenant, subject=subject)
 
 
 async def _known(session: Session, agent: str) -> Conversation | None:

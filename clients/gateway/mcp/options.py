@@ -10,7 +10,7 @@ from perdure.clients.gateway.mcp.questions import Amounts
 from perdure.values.budgets import Time
 from perdure.values.model_retry import ModelRetryPolicy
 from perdure.values.moments import AMoment
-from perdure.values.turn_options import OptionMark, marked
+from perdure.values.turn_options import OptionMark, Subject, marked
 
 
 class OfferedOptions(TypedDict):
@@ -49,6 +49,13 @@ class OfferedOptions(TypedDict):
         Field(
             description="Whether progress tells the text of the agent while it is generated, before"
             " any check of its answer."
+        ),
+    ]
+    subject: Annotated[
+        Subject | None,
+        Field(
+            description="The person or customer whose data it is. All of it is encrypted with a key"
+            " of its own, which an erasure destroys."
         ),
     ]
 

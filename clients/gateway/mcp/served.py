@@ -20,6 +20,7 @@ from perdure.clients.turns.changes import Change
 from perdure.clients.turns.handle import Turn
 from perdure.clients.turns.status import TurnStatus, in_words
 from perdure.temporal import access
+from perdure.temporal.encryption import data_keys
 from perdure.temporal.histories.fetching import first_request
 from perdure.text import one_line, word
 from perdure.turn import withheld
@@ -89,8 +90,13 @@ class Served:
         if not self.may(permission):
             raise ForbiddenError(f"this needs the permission {permission!r}")
 
+    @property
+    def has_subjects(self) -> bool:
+        """Whether turns may have a data subject, for which there have to be keys."""
+        return data_keys.of(self.client.temporal.data_converter.payload_codec) is not None
+
     def own(self, turn_id: str) -> str:
-        """Return the complete id for an id that the caller gives."""
+        """Return the complete id for an id that the caller gives, or for a data subject."""
         return turn_id
 
     def new_id(self, agent: str, own_id: str | None) -> str | None:

@@ -117,6 +117,7 @@ def define(
         yield served()
 
     server = TurnTools(
+        served,
         "perdure",
         version=version("perdure"),
         instructions=_instructions(agents, approvals),
@@ -203,6 +204,7 @@ async def start_turn(
         served.check(agent)
         if limits_in(options):
             served.require("budget")  # they override those of the agent
+        subject = options["subject"] and served.own(options["subject"])
         turn_id = served.new_id(agent, id)
         await served.check_turns(turn_id)
         turn = await served.client.start(
@@ -211,7 +213,7 @@ async def start_turn(
             id=turn_id,
             fairness=served.fairness,
             by=who(served, ctx.session),
-            **arguments(options),
+            **{**arguments(options), "subject": subject},
         )
         return await served.look(turn)
 

@@ -3,11 +3,11 @@
 import { h } from "./dom.js";
 import { show } from "./dialogs.js";
 
-const PLACES = { t: "turns", i: "inbox", s: "sessions", b: "batches", c: "schedules" };
+const PLACES = { t: "turns", i: "inbox", s: "sessions", b: "batches", c: "schedules", a: "audit" };
 const KEYS = [
   ["?", "These keys"],
   ["/", "Search the list, or find in the turn"],
-  ["g, then t, i, s, b or c", "Go to turns, inbox, sessions, batches or schedules"],
+  ["g, then t, i, s, b, c or a", "Go to turns, inbox, sessions, batches, schedules or audit"],
   ["j, k or ↓, ↑", "The next or the previous row of a trace or call of the inbox"],
   ["→, ←", "Open or close a row of a trace"],
   ["Esc", "From the details of a row back to the turn"],

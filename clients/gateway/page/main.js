@@ -1,6 +1,7 @@
 // The router: a view for each address after "#", and the keys that hold on all views.
 
 import { token } from "./api.js";
+import { audit } from "./audit.js";
 import { batch, batches } from "./batches.js";
 import { load, tokenForm } from "./caller.js";
 import { fill, h } from "./dom.js";
@@ -29,6 +30,7 @@ const VIEWS = [
   [/^#\/batches\/(.+)$/, batch, "Batch"],
   [/^#\/schedules$/, schedules, "Schedules"],
   [/^#\/schedules\/(.+)$/, schedule, "Schedule"],
+  [/^#\/audit$/, audit, "Audit"],
 ];
 
 function route() {

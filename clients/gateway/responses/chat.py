@@ -59,7 +59,7 @@ async def create_completion(call: Call, body: CreateCompletion) -> ChatCompletio
         held.enter_context(call.stay_open())
         part, outputs = 1, body.outputs
         if outputs:
-            turn, part = await continued(call, outputs)
+            turn, part = await continued(call, outputs, subject=body.subject(call.caller))
         else:
             turn = await _started(call, body)
         composer = Composer(turn.id, await turn.first_run(), part=part, background=False)
@@ -82,7 +82,8 @@ async def _started(call: Call, body: CreateCompletion) -> Turn[Any]:
         asked.task,
         id=turn_id,
         history=asked.history,
-        labels=body.metadata,
+        labels=body.labels,
+        subject=body.subject(call.caller),
         options=body.options,
         instructions=asked.instructions(None),
         output_schema=body.output_schema,

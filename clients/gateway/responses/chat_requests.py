@@ -70,7 +70,7 @@ class CreateCompletion(Parameters):
         max_completion_tokens: The same.
         stop: Strings at which an answer ends.
         response_format: The format of the answer, as text or by a JSON schema.
-        metadata: The labels of the turn.
+        metadata: The labels of the turn; `perdure_subject` is its data subject.
         tool_choice: `none` for an answer without tools; with `tools`, `required` or one of them.
         tools: The functions that the client runs, for an agent that takes tools.
     """
@@ -85,7 +85,6 @@ class CreateCompletion(Parameters):
     max_completion_tokens: Annotated[int, Field(gt=0, le=10**9)] | None = None
     stop: Annotated[str, Field(min_length=1)] | list[str] | None = None
     response_format: ResponseFormat = ResponseFormat()
-    metadata: dict[str, str] = {}
     tool_choice: JsonValue = "auto"
     tools: list[JsonValue] = []
 

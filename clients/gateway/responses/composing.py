@@ -10,6 +10,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
+from perdure.clients.gateway import subjects
 from perdure.clients.gateway.responses.fields import (
     OpenText,
     begun_at,
@@ -175,7 +176,7 @@ class Composer:
         options = request.options or NO_OPTIONS
         fields: dict[str, Any] = {
             "model": request.agent,
-            "metadata": self._metadata(request.labels),
+            "metadata": self._metadata(subjects.shown(request.labels, request.subject)),
             "instructions": request.instructions,
             "max_output_tokens": options.max_output_tokens,
             "tool_choice": choice_of(options.tool_choice),

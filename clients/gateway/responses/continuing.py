@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from perdure import errors, limits
+from perdure.clients.gateway import subjects
 from perdure.clients.gateway.ids import check_token
 from perdure.clients.gateway.operations import Call
 from perdure.clients.gateway.past_events import past_events
@@ -27,7 +28,11 @@ from perdure.turn.wire import ToolOutput
 
 
 async def continued(
-    call: Call, outputs: Sequence[FunctionOutput], previous: str | None = None
+    call: Call,
+    outputs: Sequence[FunctionOutput],
+    previous: str | None = None,
+    *,
+    subject: str | None = None,
 ) -> tuple[Turn[Any], int]:
     """Send what the client has made of calls, and return their turn, and its next response.
 
@@ -37,14 +42,17 @@ async def continued(
         call: The request.
         outputs: The outputs, at least one.
         previous: The response of the calls, if the request names one.
+        subject: The data subject of the turn, if the request names one.
 
     Raises:
         RefusedError: There is no such call, or an output is missing.
+        TurnConflictError: The turn is of another data subject.
         CallFinishedError: A call has another output already, or was given up.
         TooLargeError: An output is too large; none is sent then.
     """
     call.caller.require("start")
     turn = call.client.turn(_turn_of(call, outputs))
+    await subjects.check(call.client, turn.id, subject)
     first = await _first_run(turn, outputs[0])
     composer, finished = await _read(turn, first)
     for output in outputs:

@@ -14,6 +14,7 @@ from pydantic import JsonValue, RootModel
 
 from perdure import errors
 from perdure.base import Value
+from perdure.clients.gateway import subjects
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.inputs import Body, Query
 from perdure.clients.gateway.operations import Call, operation
@@ -184,7 +185,11 @@ async def _conversation(call: Call) -> ConversationObject:
     if begun is not None:
         at, request = begun
         began = int(at.timestamp())
-        return ConversationObject(id=session.id, created_at=began, metadata=request.labels)
+        return ConversationObject(
+            id=session.id,
+            created_at=began,
+            metadata=subjects.shown(request.labels, request.subject),
+        )
     made = _made_at(call.caller, session.id)
     if made is None:
         raise errors.SessionNotFoundError(f"there is no conversation {session.id!r}")

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from perdure import errors, limits
+from perdure.clients.gateway import subjects
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked, new_id
 from perdure.clients.gateway.inputs import key_of
@@ -195,7 +196,7 @@ async def _turn(call: Call, body: CreateResponse) -> Turn[Any] | ResponseObject:
     if body.previous_response_id is not None and body.session is not None:
         raise bad("conversation", "give previous_response_id or conversation, and not both")
     if approvals:
-        return await _decided(call, body.previous_response_id, approvals)
+        return await _decided(call, body, approvals)
     call.caller.require("start")
     if body.previous_response_id is not None:
         return await _forked(call, body, call.caller.own(body.previous_response_id))
@@ -211,7 +212,9 @@ async def _answered(
     known = body.previous_response_id is not None or body.session is not None
     if known and len(outputs) < len(body.input):
         raise bad("input", "give the outputs alone; what was before them is known")
-    turn, part = await continued(call, outputs, body.previous_response_id)
+    turn, part = await continued(
+        call, outputs, body.previous_response_id, subject=body.subject(call.caller)
+    )
     if body.session is not None and not turn.id.startswith(f"{call.caller.own(body.session)}/"):
         raise bad("conversation", "the calls are not of this conversation")
     return turn, part
@@ -226,7 +229,8 @@ async def _started(call: Call, body: CreateResponse) -> Turn[Any]:
         conversation.task,
         id=turn_id,
         history=conversation.history,
-        labels=body.metadata,
+        labels=body.labels,
+        subject=body.subject(call.caller),
         budget=_budget(call.caller, body),
         options=body.options,
         instructions=conversation.instructions(body.instructions),
@@ -242,6 +246,7 @@ async def _forked(call: Call, body: CreateResponse, previous: str) -> Turn[Any]:
     asked = asked_in(body.input)
     text = asked.text
     turn = call.client.turn(part_of(previous)[0])
+    await subjects.check(call.client, turn.id, body.subject(call.caller))
     status = await turn.status()
     if status.outcome is None:
         waiting = await turn.client_calls()
@@ -260,7 +265,7 @@ async def _forked(call: Call, body: CreateResponse, previous: str) -> Turn[Any]:
         id=new_turn,
         say=text,
         agent=None if same else body.model,
-        labels=body.metadata or None,
+        labels=body.labels or None,
         budget=_budget(call.caller, body),
         options=body.options,
         instructions=asked.instructions(body.instructions),
@@ -284,7 +289,8 @@ async def _sent(call: Call, body: CreateResponse, conversation: str) -> Turn[Any
     session = call.client.session(
         session_id,
         body.model,
-        labels=body.metadata,
+        labels=body.labels,
+        subject=body.subject(call.caller),
         options=body.options,
         instructions=instructions,
         output_schema=body.output_schema,
@@ -318,10 +324,12 @@ def _first_wait(body: CreateResponse, sent: Sent) -> float | None:
     return limits.HTTP_WAIT.total_seconds() if is_soon or not body.background else 0
 
 
-async def _decided(call: Call, previous: str | None, approvals: tuple[Approval, ...]) -> Turn[Any]:
+async def _decided(call: Call, body: CreateResponse, approvals: tuple[Approval, ...]) -> Turn[Any]:
     call.caller.require("decide")
+    previous = body.previous_response_id
     if previous is None:
         raise bad("previous_response_id", "a decision needs the id of the response that waits")
+    await subjects.check(call.client, call.caller.own(previous), body.subject(call.caller))
     turn, by = call.client.turn(call.caller.own(previous)), call.caller.subject
     for approval in approvals:
         if approval.is_answer:

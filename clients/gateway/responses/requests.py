@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from perdure.base import Value
+from perdure.clients.gateway import subjects
+from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.inputs import Body, Query
 from perdure.clients.gateway.responses.functions import choice_in, tools_in
 from perdure.values.budgets import Count
@@ -49,7 +51,26 @@ class ConversationReference(Value):
 
 
 class Parameters(Body):
-    """The parameters of a request. One that is null is as if it were absent."""
+    """The parameters of a request. One that is null is as if it were absent.
+
+    Attributes:
+        metadata: The labels of the turn; `perdure_subject` is its data subject.
+    """
+
+    metadata: dict[str, str] = {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the turn."""
+        return subjects.labels_in(self.metadata)
+
+    def subject(self, caller: Caller) -> str | None:
+        """Return the data subject of the turn, which is one of the tenant's; None without one.
+
+        Raises:
+            InvalidRequestError: It is not a name.
+        """
+        return subjects.own(caller, self.metadata.get(subjects.FIELD))
 
     @model_validator(mode="before")
     @classmethod
@@ -104,7 +125,7 @@ class CreateResponse(Parameters):
         conversation: The id of the session, which its first message begins.
         background: Whether the answer comes at once.
         stream: Whether the answer is a stream of events.
-        metadata: The labels of the turn.
+        metadata: The labels of the turn; `perdure_subject` is its data subject.
         temperature: As for `client.start`.
         max_output_tokens: The limit of each answer of the model.
         max_tool_calls: The number of tool calls in the budget of the turn; it needs the permission
@@ -126,7 +147,6 @@ class CreateResponse(Parameters):
     conversation: str | ConversationReference | None = None
     background: bool = False
     stream: bool = False
-    metadata: dict[str, str] = {}
     temperature: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] | None = None
     max_output_tokens: Annotated[int, Field(gt=0, le=10**9)] | None = None
     max_tool_calls: Count | None = None

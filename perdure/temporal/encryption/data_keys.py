@@ -12,9 +12,10 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perdure import errors
@@ -40,6 +41,7 @@ _AWAY_S = 5.0
 """How long the store is not asked for a key that is kept, after it has not answered."""
 _KEYS_KEPT = 10_000
 _WORDS = 200
+_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,10 @@ class _Kept:
 
 class SubjectKeys:
     """The keys of data subjects, in a store.
+
+    Attributes:
+        store: The store.
+        masters: The names of the keys that wrap them.
 
     Args:
         store: The store.
@@ -70,7 +76,8 @@ class SubjectKeys:
         self.store = store
         self._cipher_of = AESGCM
         self._masters = {name: AESGCM(key) for name, key in masters.items()}
-        self._first = next(iter(masters))
+        self.masters = tuple(masters)
+        self._first = self.masters[0]
         self._clock = clock
         self._kept: dict[str, _Kept] = {}
         self._away_until = 0.0
@@ -127,6 +134,37 @@ class SubjectKeys:
             KeyStoreError: The store does not answer.
         """
         return await self._in_thread(lambda: self.store.of_subject(subject))
+
+    async def in_use(self) -> AsyncIterator[StoredKey]:
+        """Yield the keys that are not erased, which are read page by page.
+
+        Raises:
+            ConfigurationError: The store cannot list them.
+            KeyStoreError: It does not answer.
+        """
+        if getattr(self.store, "in_use", None) is None:
+            raise errors.ConfigurationError(
+                f"{self.store.name} cannot list its keys; give it the method `in_use(after, limit)`"
+                " of perdure.temporal.encryption.key_stores.KeyStore"
+            )
+        after = ""
+        while page := await self._in_thread(partial(self.store.in_use, after, _PAGE)):
+            for key in page:
+                yield key
+            after = page[-1].id
+
+    async def rewrap(self, key: StoredKey) -> bool:
+        """Wrap a key with the first key of the environment, if it is wrapped with another one.
+
+        Returns:
+            Whether it could be unwrapped; if not, nothing was done.
+
+        Raises:
+            KeyStoreError: The store does not answer.
+        """
+        if key.master == self._first:
+            return self._unwrapped(key) is not None
+        return await asyncio.to_thread(self._wrap_again, key)
 
     async def begin_erasure(self, subject: str) -> None:
         """Start nothing more of a subject.
@@ -194,12 +232,14 @@ class SubjectKeys:
         sealed = self._masters[self._first].encrypt(nonce, plain, _bound_to(key))
         return replace(key, master=self._first, wrapped=nonce + sealed)
 
-    def _wrap_again(self, key: StoredKey) -> None:
-        """Wrap a key with the first key of the environment, which may replace an old one."""
+    def _wrap_again(self, key: StoredKey) -> bool:
+        """Wrap a key with the first key of the environment; return whether it was unwrapped."""
         plain = self._unwrapped(key)
-        if plain is not None:
-            new = self._wrapping(key, plain)
-            self._asked(lambda: self.store.wrap_again(key.id, new.master, new.wrapped))
+        if plain is None:
+            return False
+        new = self._wrapping(key, plain)
+        self._asked(lambda: self.store.wrap_again(key.id, new.master, new.wrapped))
+        return True
 
     def _opened(self, key: StoredKey) -> AESGCM | bytes:
         if key.state == KeyState.ERASED:

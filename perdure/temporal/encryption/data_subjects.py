@@ -18,6 +18,7 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryRequest,
 )
 from temporalio.client import Client
+from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
@@ -45,7 +46,16 @@ def keys_of(client: Client) -> SubjectKeys:
     Raises:
         ConfigurationError: It has none.
     """
-    keys = data_keys.of(client.data_converter.payload_codec)
+    return keys_in(client.data_converter.payload_codec)
+
+
+def keys_in(codec: PayloadCodec | None) -> SubjectKeys:
+    """Return the keys of data subjects of a codec.
+
+    Raises:
+        ConfigurationError: It has none.
+    """
+    keys = data_keys.of(codec)
     if keys is None:
         raise errors.ConfigurationError(
             f"a data subject needs encryption with keys of its own: set {key_stores.VARIABLE} and"

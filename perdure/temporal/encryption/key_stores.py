@@ -79,11 +79,18 @@ class KeyStore(Protocol):
     def of_subject(self, subject: str) -> list[StoredKey]:
         """Return all keys of a subject, the oldest first, erased keys included."""
 
+    def in_use(self, after: str, limit: int) -> list[StoredKey]:
+        """Return at most so many keys that are not erased, in the order of their ids.
+
+        They come after the id `after`, which is empty for the first page; a page with none is the
+        last.
+        """
+
     def add(self, key: StoredKey) -> StoredKey:
         """Store a key, unless the subject has a key that is not erased. Returns that of the two."""
 
     def wrap_again(self, key: str, master: str, wrapped: bytes) -> None:
-        """Replace the wrapping of a key that is not erased."""
+        """Replace the wrapping of a key, unless it is erased meanwhile."""
 
     def begin_erasure(self, subject: str) -> None:
         """Set the active key of a subject to `erasing`."""

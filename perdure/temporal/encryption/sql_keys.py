@@ -75,6 +75,13 @@ class SqlKeys(ABC):
         rows = self._rows(f"{_SELECT} WHERE subject = ? ORDER BY created_at, id", subject)
         return [_key(row) for row in rows]
 
+    def in_use(self, after: str, limit: int) -> list[StoredKey]:
+        """Return at most so many keys that are not erased, after an id and in the order of ids."""
+        rows = self._rows(
+            f"{_SELECT} WHERE id > ? AND state <> 'erased' ORDER BY id LIMIT ?", after, limit
+        )
+        return [_key(row) for row in rows]
+
     def add(self, key: StoredKey) -> StoredKey:
         """Store a key, unless the subject has a key that is not erased. Returns that of the two."""
         with self._ready() as cursor:
@@ -95,7 +102,7 @@ class SqlKeys(ABC):
         return _key(row)
 
     def wrap_again(self, key: str, master: str, wrapped: bytes) -> None:
-        """Replace the wrapping of a key that is not erased."""
+        """Replace the wrapping of a key, unless it is erased meanwhile."""
         self._rows(
             "UPDATE perdure_subject_keys SET master = ?, wrapped = ?"
             " WHERE id = ? AND state <> 'erased' RETURNING id",

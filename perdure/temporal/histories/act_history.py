@@ -32,6 +32,7 @@ from perdure.session.wire import (
 )
 from perdure.temporal import failures, outcomes
 from perdure.temporal.acts import cancellations, sources
+from perdure.temporal.acts.erasures import Erasure
 from perdure.temporal.histories.turn_history import raw_value
 from perdure.temporal.names import (
     ADD_BUDGET,
@@ -40,6 +41,7 @@ from perdure.temporal.names import (
     CLOSE,
     DECIDE,
     EMIT,
+    ERASURE,
     FINISH_CALL,
     FORGET_REMINDER,
     INTERRUPT,
@@ -87,7 +89,8 @@ class RecordedAct:
         via: Through what; None if it is not known.
         detail: More, in one line.
         problem: Why the rest cannot be read; empty if it was read.
-        turn_id: The turn that it is about, if that is not the workflow; empty otherwise.
+        about: The turn or the data subject that it is about, if that is not the workflow; empty
+            otherwise.
         root: The id and the run of the root of the workflow, for a start by another workflow.
     """
 
@@ -98,7 +101,7 @@ class RecordedAct:
     via: str | None = None
     detail: str = ""
     problem: str = ""
-    turn_id: str = ""
+    about: str = ""
     root: tuple[str, str] | None = None
 
 
@@ -175,7 +178,8 @@ class ActReader:
         self.first_run = begun.first_execution_run_id
         if begun.continued_execution_run_id or self._type == KEYED_EVENTS:
             return
-        act, request = RecordedAct("start", _at(event), "start"), None
+        name = "erase" if self._type == ERASURE else "start"
+        act, request = RecordedAct(name, _at(event), "start"), None
         try:
             raw = await self._raw(begun.input.payloads)
             act.via = sources.via_of(raw.payload)
@@ -298,10 +302,14 @@ def _start_of(workflow_type: str, raw: RawValue, memo: dict[str, Any], act: Reco
     by = memo.get("by")
     if workflow_type == SETTLEMENT:
         settled = unpack(raw, SettledCall)
-        act.turn_id = settled.turn_id
+        act.about = settled.turn_id
         decision = settled.decision
         said = (f"{settled.tool} {decision.call_id}", decision.settlement or "")
         return _Read("settle", decision.by, said)
+    if workflow_type == ERASURE:
+        erasure = unpack(raw, Erasure)
+        act.about = erasure.subject
+        return _Read("erase", erasure.by, (erasure.key or "erased before",))
     if workflow_type == SESSION:
         return _start_of_session(raw)
     if workflow_type == BATCH_PART:

@@ -21,6 +21,7 @@ from perdure import errors
 from perdure.temporal.encryption import contexts, key_stores
 from perdure.temporal.encryption.codec import Encryption
 from perdure.temporal.encryption.data_keys import SubjectKeys
+from perdure.temporal.encryption.rewrapping import rewrap
 from perdure.temporal.payloads import decoded
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -172,3 +173,28 @@ def test_wrapping_is_replaced_in_postgresql(store: key_stores.KeyStore) -> None:
     assert after is not None
     assert (after.master, after.wrapped) == ("", b"")
     assert store.get("data/2") is None
+
+
+@pytest.mark.accepts("G98")
+async def test_all_keys_are_wrapped_with_another_key_in_postgresql(
+    store: key_stores.KeyStore, address: str
+) -> None:
+    """Beside an erasure that goes on meanwhile."""
+    old = SubjectKeys(store, MASTER)
+    for number in range(20):
+        await old.id_for(f"person-{number}")
+    keys = SubjectKeys(store, {"k2": os.urandom(32), **MASTER})
+
+    async def erase(number: int) -> None:
+        await old.begin_erasure(f"person-{number}")
+        await old.destroy(f"person-{number}")
+
+    wrapping = asyncio.create_task(rewrap(keys))
+    await asyncio.gather(wrapping, *map(erase, range(4)))
+    receipt = wrapping.result()
+    after = [store.of_subject(f"person-{number}")[0] for number in range(20)]
+
+    assert receipt.unreadable == ()
+    assert receipt.rewrapped >= 16
+    assert {(key.state, key.master, key.wrapped) for key in after[:4]} == {("erased", "", b"")}
+    assert {key.master for key in after[4:]} == {"k2"}

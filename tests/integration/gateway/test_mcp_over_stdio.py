@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.client import Client as TemporalClient
 
 from perdure import Agent, Budget, ModelRetryPolicy, errors, tool
 from perdure.activities.provider import ModelRequest
+from perdure.clients import AgentClient
 from perdure.errors import LLMAuthError
 from perdure.testing import ByTask, ScriptedModel, call, calls, fails, says
 from perdure.turn.facts import WaitBegan
@@ -504,9 +506,14 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
     assert started == {"error": "UNKNOWN_AGENT: this server offers other, and no agent 'clerk'"}
 
 
+async def unconnected() -> AgentClient:
+    """A client that has asked nothing yet."""
+    return AgentClient.from_temporal(await TemporalClient.connect("127.0.0.1:1", lazy=True))
+
+
 async def test_tools_that_decide_are_announced_as_such() -> None:
     """A host may run read-only tools without asking its user; these are not read-only."""
-    perdure: Any = None
+    perdure = await unconnected()
 
     async with assistant(perdure) as client:
         hints = {item.name: item.annotations for item in (await client.list_tools()).tools}
@@ -528,7 +535,7 @@ async def test_server_declares_tools_and_tasks_alone(mode: str) -> None:
     """A client that asks for prompts or resources nevertheless is told that there is no such
     method.
     """
-    perdure: Any = None
+    perdure = await unconnected()
 
     async with assistant(perdure, mode=mode) as client:
         declared = client.server_capabilities.model_dump(exclude_none=True)
@@ -555,7 +562,7 @@ async def _refusal(asked: Awaitable[object]) -> int:
 
 async def test_approvals_can_be_left_out() -> None:
     """Then there are no tools for them, and no text mentions them."""
-    perdure: Any = None
+    perdure = await unconnected()
 
     async with assistant(perdure, approvals=False) as client:
         names = [item.name for item in (await client.list_tools()).tools]
@@ -702,7 +709,7 @@ async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
 
 async def test_wrong_input_is_an_error_result() -> None:
     """An unknown turn, and invalid arguments; the server continues."""
-    perdure: Any = None
+    perdure = await unconnected()
 
     async with assistant(perdure) as client:
         missing = await use(client, "start_turn", agent="clerk")

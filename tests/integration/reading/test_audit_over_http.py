@@ -15,6 +15,7 @@ from ...support.gateway.agui import asking, user
 from ...support.gateway.assistants import assistant, use
 from ...support.gateway.hooks import HookFiles, deliver, table
 from ...support.gateway.served import as_, served
+from ...support.listing import eventually_listed
 from ...support.spending import SOON_S
 
 ANNA, OTTO = "anna@example.com", "otto@example.com"
@@ -43,7 +44,7 @@ def hooks(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> HookFiles:
     return HookFiles(tmp_path, monkeypatch)  # type: ignore[arg-type]
 
 
-@pytest.mark.accepts("G45", "G48")
+@pytest.mark.accepts("G45", "G48", "G108")
 async def test_each_surface_says_through_what_and_who(runtime: Runtime, hooks: HookFiles) -> None:
     """A request cannot say who it is from, and a tenant sees nothing of another one."""
     since = lately()
@@ -68,6 +69,7 @@ async def test_each_surface_says_through_what_and_who(runtime: Runtime, hooks: H
         await use(mcp, "start_turn", agent="desk", task="Hello.", id="g45-mcp")
         other = {"agent": "desk", "task": "Hello.", "id": "g45-rest"}
         await http.post("/v1/turns", json=other, headers=as_("otto"))
+        await eventually_listed(client, ["@other/g45-rest"], id_prefix="@other/g45")
         wanted = {"start", "say", "deny"}
         entries = await audited(client, since, wanted)
         answer = (await http.get("/v1/audit", params={"since": since.isoformat()})).json()
@@ -76,6 +78,10 @@ async def test_each_surface_says_through_what_and_who(runtime: Runtime, hooks: H
         )
         few: dict[str, str | int] = {"since": since.isoformat(), "limit": 1}
         first = (await http.get("/v1/audit", params=few)).json()
+        last = (await http.get("/v1/audit", params={**few, "newest": True})).json()
+        mine: dict[str, str | bool] = {"since": since.isoformat(), "by": "mcp (MCP)"}
+        mine["newest"] = True
+        by_mcp = (await http.get("/v1/audit", params=mine)).json()
 
     ours = ("@acme/", "@other/", "hooks/", "g45")
     told = {(e.via, e.act, e.by) for e in entries if e.id.startswith(ours)}
@@ -99,3 +105,6 @@ async def test_each_surface_says_through_what_and_who(runtime: Runtime, hooks: H
         ("@other/g45-rest", OTTO)
     ]
     assert (len(first["entries"]), first["has_more"]) == (1, True)
+    assert (len(last["entries"]), last["has_more"]) == (1, True)
+    assert last["entries"][0]["time"] >= answer["entries"][-1]["time"]
+    assert {entry["by"] for entry in by_mcp["entries"]} <= {"mcp (MCP)"}

@@ -118,8 +118,33 @@ class CallWaits:
         A call beside them has to be made again, waits for a person, or has ended the turn; or the
         server of a job asks people something. Or the time of the turn is up, while a job runs.
         """
-        if wait.is_job and self._board.time_for_calls == timedelta():
-            return True
+        return self._is_late(wait) or self._is_held_up_beside()
+
+    def _is_late(self, wait: CallWait) -> bool:
+        return wait.is_job and self._board.time_for_calls == timedelta()
+
+    @property
+    def _is_by_timer(self) -> bool:
+        """Whether a wait sees by the turn's timer that the time is up, not by the clock.
+
+        An update that is rejected wakes the turn as well, later than the event before it; and a
+        replay has no such update.
+        """
+        agent = self._board.state.agent
+        return agent is not None and agent.rules >= 8
+
+    def _is_woken_late(self, wait: CallWait) -> bool:
+        """Return whether the time of the turn is up while it waits for a job."""
+        if not self._is_by_timer:
+            return self._is_late(wait)
+        alarm = self._board.clock.alarm
+        return wait.is_job and alarm is not None and alarm.done()
+
+    def _set_alarm(self, wait: CallWait) -> None:
+        if wait.is_job:  # a wait for less is not begun
+            self._board.clock.wake_after(self._board.time_for_calls, "the deadline of the turn")
+
+    def _is_held_up_beside(self) -> bool:
         state = self._board.state
         has_open_calls = any(steps.is_open(state, key) for key in self._beside)
         asks = any(open_call.is_asked_by_server for open_call in state.open_step.calls)
@@ -175,8 +200,7 @@ class CallWaits:
 
     async def _until_woken(self, key: ToolKey, wait: CallWait, timer: asyncio.Task[None]) -> None:
         board = self._board
-        if wait.is_job:  # a wait for less is not begun
-            board.clock.wake_after(board.time_for_calls, "the deadline of the turn")
+        self._set_alarm(wait)
 
         def is_over() -> bool:
             return not steps.is_open(board.state, key)
@@ -186,7 +210,13 @@ class CallWaits:
 
         while True:
             await workflow.wait_condition(
-                lambda: is_over() or ending() is not None or board.is_full or self._is_held_up(wait)
+                lambda: (
+                    is_over()
+                    or ending() is not None
+                    or board.is_full
+                    or self._is_held_up_beside()
+                    or self._is_woken_late(wait)
+                )
             )
             if is_over():
                 return  # with another wait, by the same event
@@ -201,6 +231,8 @@ class CallWaits:
                 raise RunIsFull
             if self._is_held_up(wait):
                 return
+            if self._is_by_timer:
+                self._set_alarm(wait)  # it has fired, and the turn has more time since
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -155,6 +155,14 @@ class Calls:
         if self._asking is not None and not await has_ended(self._asking[1]):
             _cancel(*self._asking)
 
+    async def fold_left(self) -> None:
+        """Fold the ends of abandoned activities that have come in this very moment.
+
+        Readers of the history know of them, and so has the next run.
+        """
+        for task in self._left:
+            await has_ended(task)
+
     async def _stopped(self, key: ActivityKey, handle: Handle) -> None:
         """Wait for a cancelled activity for a while, which is shorter after the deadline."""
         if self._board.is_too_late:

@@ -188,7 +188,8 @@ class TurnLoop:
             await self._pipeline.observe(agent)
             if self._runs.look():
                 await self._take_over_session()
-                await self._runs.go_on(self._moves.health, self._pipeline, self._followers.ids)
+                followers = self._followers.ids
+                await self._runs.go_on(self._calls, self._moves.health, self._pipeline, followers)
             situation = Situation(
                 self._board.state,
                 agent,

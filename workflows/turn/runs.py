@@ -164,10 +164,13 @@ class Runs:
         self._board.is_full = self.is_full()
         return self._board.is_full
 
-    async def go_on(self, health: Health, pipeline: Pipeline, followers: tuple[str, ...]) -> None:
+    async def go_on(
+        self, calls: Calls, health: Health, pipeline: Pipeline, followers: tuple[str, ...]
+    ) -> None:
         """Go on in a new run, once every update has its answer."""
         is_signalled = self._signalled_at == workflow.info().get_current_history_length()
         await self.answers.before_next_run(moves=moving.is_due(), is_signalled=is_signalled)
+        await calls.fold_left()
         if _is_cancelled():
             return  # the next await ends the turn
         # larger than a payload only if the request is, which external storage then holds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
 from datetime import timedelta
 from typing import Any
@@ -67,6 +69,40 @@ async def test_job_goes_on_in_a_new_run_of_its_turn(runtime: Runtime) -> None:
     assert len(service.started) == 1
     assert results(report)[-1].content == "ok"
     assert report.spent.tool_calls == 61
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("S47")
+async def test_poll_that_does_not_stop_stays_behind_in_its_run(runtime: Runtime) -> None:
+    """The turn does not fail: the next run polls anew."""
+    service, released = Service(), asyncio.Event()
+
+    async def poll(handle: str, target: str) -> Any:
+        service.poll(handle, target)
+        while not released.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await released.wait()
+
+    start = service.tool(poll=poll, poll_every=timedelta(seconds=0.2))
+    agent = deployer(service, [start, look], parallel_tools=True)
+    model = ScriptedModel(
+        calls(*(call("look", number=n) for n in range(60))), calls(DEPLOY), says("done")
+    )
+    async with runtime(agent, model=model) as client:
+        turn = await begin(client, "deployer", timeout=SHORT_TASK)
+        await until_waiting(turn)
+        await service.until_polled(1)
+        before = len(await runs_of(client, turn))
+        async with asyncio.timeout(60):
+            while len(await runs_of(client, turn)) == before:
+                await turn.add_budget(iterations=1)
+        await service.until_polled(2)
+        released.set()
+        await client.finish_call(await service.token(), "up")
+        report = await turn.result()
+
+    assert report.output == "done"
+    assert results(report)[-1].content == "up"
 
 
 @pytest.mark.slow

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
-from perdure.testing.simulation.server import jobs
+from perdure.testing.simulation.server import jobs, local_activities
 from perdure.testing.simulation.server.commands import (
     CLOSES,
     LOCAL,
     PATCH,
     WrittenEvent,
     gist,
-    local_marker,
     variant,
     written,
 )
@@ -34,6 +32,7 @@ from perdure.testing.simulation.server.history import (
     event_of,
     name_of,
 )
+from perdure.testing.simulation.server.local_activities import SCHEDULES, TRY_CANCEL, Locally
 from perdure.testing.simulation.server.sdk import BegunRun, Command, Instance, Job
 
 _BEGINS = {
@@ -49,12 +48,6 @@ _CANCELS = {
     "cancel_signal_workflow": "signal",
 }
 _FIRST = ("signal_workflow", "do_update")
-_LOCALLY = "schedule_local_activity"
-Locally = Callable[[Any], Payload | Failure]
-"""Performs a local activity, by the content of its command."""
-
-_TRY_CANCEL = 0
-"""The cancellation type of activities whose end nobody waits for."""
 _ABANDON = 0
 """The cancellation type of children that a cancel of their parent does not reach."""
 
@@ -160,32 +153,19 @@ class Core:
             self._use(used)
             commands += new
             pending = self._settle(commands)
+            pending += local_activities.cancel(commands, performed, locally)
             if not pending and locally is None:
                 pending = self._end_locally(commands, markers)
             elif not pending and locally is not None:
-                pending = self._perform(commands, performed, locally)
+                pending = local_activities.perform(commands, performed, locally)
         self._accept(commands, updates)
         for command in _closed_last(commands):
             name, content = variant(command)
-            if name == _LOCALLY:
+            if name == SCHEDULES:
                 made.append(performed[content.seq])
             else:
                 made += written(command, self.ids, self._requests, self._admitted)
         return made
-
-    def _perform(
-        self, commands: list[Command], performed: dict[int, WrittenEvent], locally: Locally
-    ) -> list[Job]:
-        """Perform the next local activity, whose event stands where it has ended."""
-        for command in commands:
-            name, content = variant(command)
-            if name == _LOCALLY and content.seq not in performed:
-                marker = performed[content.seq] = local_marker(content, locally(content))
-                commands.remove(command)
-                commands.append(command)
-                event = event_of(0, marker.name, marker.fields)
-                return [jobs.local(content.seq, attributes(event))]
-        return []
 
     def _admit(self, task: WorkflowTask) -> None:
         """Note the updates that are in history before they are accepted."""
@@ -242,7 +222,7 @@ class Core:
             is_abandoned = kind == "child" and number in self._abandoned
             if begun is not None or kind == "signal" or is_abandoned:
                 commands.remove(command)  # a signal that was sent cannot be cancelled
-            elif kind == "activity" and self._types.get(number) == _TRY_CANCEL:
+            elif kind == "activity" and self._types.get(number) == TRY_CANCEL:
                 told += [] if number in self._given_up else [jobs.never_began(kind, number)]
                 self._given_up.add(number)
         return told
@@ -254,7 +234,7 @@ class Core:
         number = _number_of(markers[0])
         for command in commands:
             name, content = variant(command)
-            if name == _LOCALLY and content.seq == number:
+            if name == SCHEDULES and content.seq == number:
                 commands.remove(command)
                 return [jobs.local(number, markers.popleft())]
         return []

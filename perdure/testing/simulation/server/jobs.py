@@ -87,9 +87,18 @@ def local(number: int, marker: Any) -> Job:
     if "result" in marker.details:
         [result] = marker.details["result"].payloads
         job.resolve_activity.result.completed.result.CopyFrom(result)
+    elif marker.failure.HasField("canceled_failure_info"):
+        _cancelled(job.resolve_activity.result.cancelled.failure, "activity_failure_info")
     else:
         job.resolve_activity.result.failed.failure.CopyFrom(marker.failure)
     return job
+
+
+def cancelled() -> Failure:
+    """Return the failure of what was cancelled."""
+    failure = Failure(message="cancelled")
+    failure.canceled_failure_info.SetInParent()
+    return failure
 
 
 def _cancelled(failure: Failure, info: str) -> None:

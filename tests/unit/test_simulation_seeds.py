@@ -1,0 +1,48 @@
+"""Seeds that found faults, in the product or in the simulator, keep every promise now."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.testing.simulation import Simulation, simulate
+from perdure.testing.simulation.server.commands import LOCAL
+from perdure.testing.simulation.server.history import attributes, name_of
+
+SESSIONS = {
+    5000184: "a message to the running turn is taken back while that turn begins",
+    5000513: "a refused update comes with the timer of the turn's time, while a job is polled",
+    5000620: "a reminder is due after the close of its session",
+    5000761: "a turn that takes an effect back sends a webhook before its call",
+}
+CANCELLED_LOCALLY = 5000011
+"""A session with a turn that is cancelled as it begins to wait for an event by key."""
+
+
+def cancelled_locally(made: Simulation) -> int:
+    """How many local activities were cancelled in all histories."""
+    return sum(
+        attributes(event).marker_name == LOCAL
+        and attributes(event).failure.HasField("canceled_failure_info")
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "MARKER_RECORDED"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("S49")
+@pytest.mark.parametrize("seed", SESSIONS, ids=SESSIONS.__getitem__)
+def test_session_that_found_a_fault_keeps_every_promise(seed: int) -> None:
+    """Its story is told if it does not."""
+    made = simulate(seed, kind="session")
+
+    assert made.broken is None, made.story
+
+
+@pytest.mark.accepts("S48")
+def test_local_activity_may_be_cancelled_in_the_task_that_begins_it() -> None:
+    """It ends as cancelled, also in a replay, and nothing else of the turn is lost."""
+    made = simulate(CANCELLED_LOCALLY, kind="session")
+
+    assert made.broken is None, made.story
+    assert cancelled_locally(made) == 1

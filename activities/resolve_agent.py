@@ -17,7 +17,7 @@ from temporalio.client import Client
 from perdure import errors, limits
 from perdure.activities.error_log import log_cause
 from perdure.activities.load_skill import PinnedSkills
-from perdure.activities.mcp.toolboxes import Servers
+from perdure.activities.mcp.toolboxes import Servers, with_logins
 from perdure.activities.pricing import Prices
 from perdure.activities.profiles import Profiles
 from perdure.activities.provider import Models
@@ -28,6 +28,7 @@ from perdure.agents.agent import Agent
 from perdure.agents.definitions import AgentDefinition, Target, define, define_undo, resolved
 from perdure.agents.delegates import Delegate, InheritedTool, PinnedDelegate, declared
 from perdure.agents.handoffs import Handoff, PinnedHandoff, check_known
+from perdure.agents.mcp_logins import LOG_IN
 from perdure.agents.registry import Entry, Registry, described_in
 from perdure.agents.skills import LOAD_SKILL
 from perdure.agents.tools import Tool
@@ -131,10 +132,9 @@ class Agents:
             if call.agent == GENERATE
             else await self._rollouts.choice(client, call, info.workflow_id or "")
         )
-        agent = await self._servers.read(
-            await self._skills.read(await self._asked(client, info, call, version.name)),
-            call.allowed,
-        )
+        asked = await self._skills.read(await self._asked(client, info, call, version.name))
+        allowed = with_logins(call.allowed, asked.servers)
+        agent = await self._servers.read(asked, allowed)
         check_known(agent.handoffs, agent.name, self._registry.list())
         chain = self._models.resolve(agent.models)
         targets = await asyncio.to_thread(
@@ -144,7 +144,7 @@ class Agents:
             agent,
             chain=targets,
             activity_of=self._activity_of,
-            allowed=call.allowed,
+            allowed=allowed,
             delegates=[
                 self._pinned(item)
                 for item in declared(agent.delegates, agent.name, self._registry.list())
@@ -399,7 +399,7 @@ def _of(agent: Agent, chosen: PinnedVersion) -> PinnedVersion:
 
 
 def _with_call_secret(definition: AgentDefinition) -> AgentDefinition:
-    """Return a definition with a new secret for tokens, if the result of a tool comes later."""
-    if all(tool.job is None for tool in definition.tools):
+    """Return a definition with a new secret for tokens, if the result of a tool may come later."""
+    if all(tool.job is None and tool.schema_digest != LOG_IN for tool in definition.tools):
         return definition
     return definition.model_copy(update={"call_secret": secrets.token_hex(16)})

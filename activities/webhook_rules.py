@@ -17,8 +17,7 @@ from perdure import errors
 from perdure.activities.toolboxes.addresses import may_connect
 from perdure.activities.toolboxes.targets import Resolver, is_address, resolve
 from perdure.delivery.signatures import digest, key_of, signed_before_body
-from perdure.text import one_line
-from perdure.values.webhooks import is_loopback
+from perdure.text import is_loopback, one_line
 
 if TYPE_CHECKING:
     import httpx

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from perdure import validation
+from perdure import errors, validation
 from perdure.agents.agent import Agent
 from perdure.clients.auditing.entries import AuditEntry
 from perdure.clients.auditing.filters import AuditFilter
@@ -19,6 +20,7 @@ from perdure.clients.batches.handle import Batch
 from perdure.clients.batches.listing import BatchEntry
 from perdure.clients.erasing.erasure import GRACE, erase
 from perdure.clients.erasing.receipts import ErasureReceipt
+from perdure.clients.logins import LoginLink, Logins, answer
 from perdure.clients.reading.feed import Feeds
 from perdure.clients.reading.lists import Listing
 from perdure.clients.schedules.definition import MOMENT
@@ -65,6 +67,7 @@ class Finder:
         self._feeds = Feeds(client)
         self._forks = Forks(client, self._marks, lambda started: self._turn(*started))
         self._schedules = Schedules(client, task_queue, self._marks)
+        self._logins = Logins(client)
 
     def turn(self, id: str) -> Turn[Any]:
         """Return the handle of a turn that was started here or elsewhere. Asks no server.
@@ -343,6 +346,55 @@ class Finder:
             KeyStoreError: The store does not answer.
         """
         return await rewrap(data_subjects.keys_of(self._client))
+
+    async def login_link(self, turn_id: str, call_id: str) -> LoginLink:
+        """Return the login at an MCP server that a call of a turn waits for.
+
+        Raises:
+            InvalidRequestError: The call waits for no login.
+            PerdureError: As `Turn.pending_approvals` does.
+        """
+        return await self._logins.link(self.turn(turn_id), call_id)
+
+    async def begin_login(self, link: LoginLink, redirect_uri: str) -> str:
+        """Return the address of the authorization server to which a person is sent to log in.
+
+        The person comes back to `redirect_uri`, with the query that `complete_login` takes. Give
+        the address to nobody but the data subject: who logs in there gives the agent access.
+
+        Raises:
+            LoginError: The server, or its authorization server, cannot be used.
+            PerdureError: As `login_link`.
+        """
+        return await self._logins.begin(self.turn(link.turn_id), link, redirect_uri)
+
+    async def complete_login(
+        self, query: Mapping[str, str], *, by: validation.By | None = None
+    ) -> LoginLink:
+        """Keep the tokens of a person who has logged in, and let the turns go on.
+
+        The calls of this turn that wait for the login are answered, and those of the other turns of
+        the data subject.
+
+        Args:
+            query: The query of the request to the `redirect_uri`.
+            by: Who has logged in, as for an answer; without it, the data subject.
+
+        Raises:
+            InvalidRequestError: The login was not begun by a process with these keys, or too long
+                ago.
+            LoginError: The person has declined, or the authorization server refuses the login.
+            ErasedError: The subject is being erased.
+            KeyStoreError: The store of the keys does not answer.
+        """
+        link = await self._logins.complete(query)
+        turns = {link.turn_id: self.turn(link.turn_id)}
+        # lists by subject may need search attributes that this namespace, or this process, lacks
+        with contextlib.suppress(errors.ConfigurationError, errors.InvalidRequestError):
+            async for entry in self.turns(state=State.WAITING, subject=link.subject):
+                turns.setdefault(entry.id, self.turn(entry.id))
+        await answer(turns.values(), link, by or link.subject)
+        return link
 
     async def pending_approvals(
         self,

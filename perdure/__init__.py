@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from perdure.agents.delegates import Delegate
     from perdure.agents.handoffs import Handoff
     from perdure.agents.mcp_effects import MCPEffect
+    from perdure.agents.mcp_logins import MCPLogin
     from perdure.agents.mcp_servers import MCPServer
     from perdure.agents.middleware import (
         InputGuardrail,
@@ -103,6 +104,7 @@ else:
             "perdure.agents.delegates": ["Delegate"],
             "perdure.agents.handoffs": ["Handoff"],
             "perdure.agents.mcp_effects": ["MCPEffect"],
+            "perdure.agents.mcp_logins": ["MCPLogin"],
             "perdure.agents.mcp_servers": ["MCPServer"],
             "perdure.values.losses": ["CallLoss"],
             "perdure.values.messages": [
@@ -166,6 +168,7 @@ __all__ = [
     "InputGuardrail",
     "Logger",
     "MCPEffect",
+    "MCPLogin",
     "MCPServer",
     "Media",
     "Message",

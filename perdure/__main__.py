@@ -29,6 +29,7 @@ from perdure.clients.cli.completion import VARIABLE, completion
 from perdure.clients.cli.emit import emit
 from perdure.clients.cli.erase import erase
 from perdure.clients.cli.group import SETTINGS, CommandGroup
+from perdure.clients.cli.login import login
 from perdure.clients.cli.rewrap import rewrap
 from perdure.clients.cli.schedules import schedule
 from perdure.clients.cli.sessions import chat, session
@@ -48,7 +49,7 @@ Run `perdure COMMAND --help` for more, with examples.
 """
 COMMANDS = (
     *turns.commands.values(),
-    *(versions, finish, emit, erase, rewrap, chat, session, schedule, batch),
+    *(versions, finish, emit, login, erase, rewrap, chat, session, schedule, batch),
     *(dev, worker, deploy, serve, codec, hooks, setup, audit, doctor),
     *(ask, demo, mcp, completion),
 )

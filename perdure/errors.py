@@ -52,6 +52,7 @@ PerdureError                        something unexpected; the message says where
     │   └── DecryptionError         its key is missing here, or it was changed or put elsewhere
     │       └── ErasedError         its data subject was erased: nobody can read it any more
     ├── KeyStoreError               the store with the keys of data subjects does not answer
+    ├── LoginError                  a login at an MCP server did not succeed: begin it again
     ├── ConfigurationError          fix the set-up: the message says what
     ├── TooManyRequestsError        too many updates of a turn or session are under way: try later
     └── ServerUnreachableError      no Temporal server answers at this address
@@ -96,6 +97,7 @@ __all__ = [
     "LLMRefusedError",
     "LLMTimeoutError",
     "LLMUnavailableError",
+    "LoginError",
     "LoopDetectedError",
     "MaxIterationsError",
     "ModelChainExhaustedError",
@@ -501,6 +503,12 @@ class KeyStoreError(PerdureError):
 
     code = "KEY_STORE"
     default_severity = Severity.FATAL
+
+
+class LoginError(PerdureError):
+    """The login of a person at an MCP server did not succeed."""
+
+    code = "LOGIN_FAILED"
 
 
 class ConfigurationError(PerdureError):

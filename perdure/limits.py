@@ -387,6 +387,8 @@ HTTP_SESSION = timedelta(hours=8)
 """How long a person who has logged in on the page stays logged in, ..."""
 HTTP_LOGIN = timedelta(minutes=10)
 """... and the time for a login."""
+LOGIN_LINK = timedelta(hours=1)
+"""How long a link is good by which a data subject logs in at an MCP server."""
 COOKIE_KEY_CHARACTERS = 32
 """The fewest characters of `PERDURE_COOKIE_KEY`."""
 OIDC_TOKEN_CHARACTERS = 16_384

@@ -21,6 +21,7 @@ import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote
 
@@ -285,6 +286,14 @@ def stays_in_urls(text: str) -> bool:
     while decoded != text:
         text, decoded = decoded, unquote(decoded)
     return not any(part in _CHANGED_IN_URLS for part in _SEPARATORS.split(text))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine alone, by its name or its IP address."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def _read(arguments: str) -> Any:

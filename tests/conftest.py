@@ -23,7 +23,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -39,7 +39,7 @@ from perdure.errors import PerdureError
 from perdure.temporal.data_converter import chosen
 from perdure.temporal.histories.runs import run_after
 from perdure.temporal.histories.turn_history import HistoryReader
-from perdure.testing import ScriptedModel
+from perdure.testing import FakeIssuer, ScriptedModel
 from perdure.text import clip
 from perdure.turn import carry, effects, unsettled
 from perdure.turn.facts import TurnContinued
@@ -53,6 +53,9 @@ from perdure.worker import AgentWorker
 
 from .support.rewriting import rewrite_asserts
 from .support.thorough import every, examples
+
+if TYPE_CHECKING:
+    from .support.mcp.guarded_calendar import Calendar
 
 Runtime = Callable[..., AbstractAsyncContextManager["RecordingClient"]]
 
@@ -282,6 +285,23 @@ def runtime(perdure_runtime: Any) -> Runtime:
 
 
 Run = Callable[..., Any]
+
+
+@pytest.fixture
+def issuer() -> Iterator[FakeIssuer]:
+    """The authorization server of the calendar."""
+    with FakeIssuer("/realms/test", algorithm="ES256") as running:
+        yield running
+
+
+@pytest.fixture
+def calendar(issuer: FakeIssuer) -> Iterator["Calendar"]:
+    """An MCP server that needs a token of a person."""
+    pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
+    from .support.mcp.guarded_calendar import calendar_of
+
+    with calendar_of(issuer) as running:
+        yield running
 
 
 @pytest.fixture

@@ -189,8 +189,9 @@ def build(app: AgentWorker, settings: WorkerSettings) -> Activities:
     providers = app.all_providers()
     _refuse_unknown_queues(app.queues, providers)
     watched = app.telemetry.watching(providers) if app.telemetry else providers
-    models, prices, servers = Models(watched, app.models), Prices(app.prices), Servers()
+    models, prices = Models(watched, app.models), Prices(app.prices)
     names = _tool_names(app.registry)
+    servers = Servers(names.activity_of)
     webhooks = Webhooks(WebhookRules.of(settings.webhook_hosts, settings.webhook_secrets))
     agents = Agents(
         app.registry,

@@ -122,10 +122,12 @@ async def _servers(app: AgentWorker, failed: set[str]) -> list[Finding]:
     ]
     if not tried:
         return []
-    servers = Servers()
+    servers = Servers(lambda tool: tool.name)
 
     async def ask(server: MCPServer) -> Finding:
         subject = f"MCP server {server.name}"
+        if server.login:
+            return Finding(subject, "ok", "not asked: it acts for people, who log in there")
         try:
             tools = (await servers.toolbox(server)).tools
         except PerdureError as error:

@@ -51,17 +51,18 @@ async def codec(
     from perdure.clients.cli.drawing.screen import note, put
     from perdure.temporal import data_converter, secrets
     from perdure.temporal.encryption import keys as encryption_keys
+    from perdure.text import is_loopback
 
     if new_key is not None:
         put(encryption_keys.new_entry(new_key))
         return 0
     try:
-        from perdure.clients.gateway import addresses, codec_server, serving
+        from perdure.clients.gateway import codec_server, serving
     except ImportError:
         raise errors.ConfigurationError(
             "perdure codec needs more packages: pip install 'perdure[http]'"
         ) from None
-    if token_env is None and not addresses.is_loopback(host):
+    if token_env is None and not is_loopback(host):
         raise errors.ConfigurationError(
             f"{host} can be reached from other machines, so a token is needed; name its variable"
             " with --token-env"

@@ -195,6 +195,7 @@ async def serve(
         temporal_ui=temporal_ui,
         identity=identity,
         rate=rate,
+        url=url,
     )
     await serving.serve(
         application, host, port, fragment=fragment, max_connections=max_connections, say=note

@@ -29,9 +29,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
 from perdure import errors, limits
-from perdure.activities.mcp import inquiries, listing, programs, rounds
+from perdure.activities.mcp import inquiries, listing, logins, programs, rounds
 from perdure.activities.mcp.declared import declaring
 from perdure.activities.mcp.http import http_client
+from perdure.activities.mcp.logins import Person, PersonalTransport
 from perdure.activities.mcp.process import ServerProcess
 from perdure.activities.mcp.results import output_of
 from perdure.activities.mcp.tasks import CreatedTask, TaskAnswer, TaskRequest, TaskSupport
@@ -54,6 +55,7 @@ IDLE_S = 300.0
 _PASSED_ON = ("PATH", "HOME", "LOGNAME", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR")
 _CHARACTERS = 2_000
 _SECRET_CHARACTERS = 4
+_TOKEN_END = 24
 _CLOSED = ("Connection closed", "SSE stream ")
 """How messages of the library's own `CONNECTION_CLOSED` errors begin."""
 _CANCEL_S = 1.0
@@ -90,10 +92,14 @@ class ServerRefusedError(Exception):
 
 
 class ServerConnection:
-    """A connection from its first use until it is closed, fails or is retired."""
+    """A connection from its first use until it is closed, fails or is retired.
 
-    def __init__(self, server: MCPServer, idle_s: float) -> None:
+    `person` is the one whose login its requests have, if the server acts for a person.
+    """
+
+    def __init__(self, server: MCPServer, idle_s: float, person: Person | None = None) -> None:
         self._server = server
+        self._person = person
         self._idle_s = idle_s
         self._process: ServerProcess | None = None
         self._closing = asyncio.Event()
@@ -103,6 +109,7 @@ class ServerConnection:
         self._retired = False
         self._stuck = asyncio.Event()
         self._hidden: dict[str, str] = {}
+        self._token = ""
         self._idle: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._keep())
 
@@ -118,6 +125,7 @@ class ServerConnection:
             ServerDownError: It does not start or does not list its tools; or the server was stopped
                 meanwhile because a call was cancelled.
             ConfigurationError: A required environment variable is not set.
+            LoginNeededError: The person has to log in.
         """
         async with self._used():
             client = await self._opened()
@@ -155,6 +163,7 @@ class ServerConnection:
             AnswerLostError: The connection broke during the call, or the answer is invalid.
             ServerDownError: The connection cannot be opened.
             ServerRefusedError: The server returned an error.
+            LoginNeededError: The person has to log in, and the call was not carried out.
         """
         async with self._used():
             client = await self._opened()
@@ -171,6 +180,8 @@ class ServerConnection:
                 output = output_of(result)
                 return output.model_copy(update={"content": self.without_secrets(output.content)})
             except MCPError as error:
+                if (needed := logins.needed_by(error)) is not None:
+                    raise needed from None
                 if not _is_closed(error):
                     raise ServerRefusedError(self._text_of(error), error.code) from None
                 down = await self._down(
@@ -206,12 +217,15 @@ class ServerConnection:
             ServerDownError: The connection cannot be opened, broke, or had an answer that is no
                 result.
             ServerRefusedError: The server returned an error.
+            LoginNeededError: The person has to log in.
         """
         async with self._used():
             client = await self._opened()
             try:
                 return await client.session.send_request(request, TaskAnswer)
             except MCPError as error:
+                if (needed := logins.needed_by(error)) is not None:
+                    raise needed from None
                 if not _is_closed(error):
                     raise ServerRefusedError(self._text_of(error), error.code) from None
                 raise await self._down(f"it ended during {request.method}") from None
@@ -284,6 +298,8 @@ class ServerConnection:
                 f"it did not list its tools within {limit:g} s", is_slow=True
             ) from None
         except Exception as error:  # noqa: BLE001 - from any library below; secrets are removed
+            if (needed := logins.needed_by(error)) is not None:
+                raise needed from None
             is_slow = isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT
             raise await self._down(
                 f"it did not list its tools: {self._text_of(error)}", is_slow=is_slow
@@ -305,7 +321,8 @@ class ServerConnection:
             self._fail(ServerDownError(self._message("it was not waited for")))
             raise
         except BaseException as error:  # noqa: BLE001 - an exception group may hold more than Exceptions
-            self._fail(await self._down(self._text_of(error), is_over=True))
+            needed = logins.needed_by(error)
+            self._fail(needed or await self._down(self._text_of(error), is_over=True))
         finally:
             # has no effect after an earlier error
             self._fail(ServerDownError(self._message("it could not be opened")))
@@ -370,8 +387,19 @@ class ServerConnection:
             header: _header(header, self._hidden[variable])
             for header, variable in server.headers_env.items()
         }
-        http = await stack.enter_async_context(http_client(headers, server.timeout))
+        transport = None
+        if self._person is not None:
+            transport = PersonalTransport(self._person, server.url, self._hide_token)
+        http = await stack.enter_async_context(http_client(headers, server.timeout, transport))
         return declaring(streamable_http_client(server.url, http_client=http))
+
+    def _hide_token(self, token: str) -> None:
+        """Remove the present token of the person from texts of the server.
+
+        Its encodings are recognized by their end: the pattern of a whole token takes seconds.
+        """
+        self._token = token
+        self._hidden = {**self._hidden, "token": token[-_TOKEN_END:]}
 
     async def _down(
         self, why: str, *, is_slow: bool = False, is_over: bool = False
@@ -409,7 +437,7 @@ class ServerConnection:
     def without_secrets(self, text: str) -> str:
         """Return text of the server without the secrets that were passed to it."""
         return secrets.without(
-            text,
+            text.replace(self._token, "[token]") if self._token else text,
             {
                 name: value
                 for name, value in self._hidden.items()

@@ -12,12 +12,17 @@ from perdure import limits
 _CONNECT_S = 10.0
 
 
-def http_client(headers: Mapping[str, str], silence: timedelta) -> httpx2.AsyncClient:
+def http_client(
+    headers: Mapping[str, str],
+    silence: timedelta,
+    transport: httpx2.AsyncBaseTransport | None = None,
+) -> httpx2.AsyncClient:
     """Return a client for a server. `silence` limits the time between two reads of an answer."""
     limit = httpx2.Timeout(_CONNECT_S, read=silence.total_seconds() + _CONNECT_S)
     return httpx2.AsyncClient(
         headers={"accept-encoding": "identity", **headers},
         timeout=limit,
+        transport=transport,
         event_hooks={"response": [_bound]},
     )
 

@@ -14,6 +14,7 @@ from pydantic import JsonValue, ValidationError
 
 from perdure import limits
 from perdure.activities.mcp.listing import mapped
+from perdure.agents.mcp_logins import PREFIX
 from perdure.schemas import forms
 from perdure.schemas.visible import readable
 from perdure.temporal.payloads import explain
@@ -69,6 +70,8 @@ def responses(answers: GivenAnswers, requests: Json | None = None) -> dict[str, 
 def _question(key: str, request: Any, without_secrets: Callable[[str], str]) -> ServerQuestion:
     if len(key) > _KEY_CHARACTERS:
         raise ValueError(f"the key of a question has more than {_KEY_CHARACTERS} characters")
+    if key.startswith(PREFIX):
+        raise ValueError(f"the key of a question begins with {PREFIX!r}")
     method = request.get("method") if isinstance(request, dict) else None
     if method != _FORM:
         raise ValueError(f"it asks for {one_line(str(method), 100)}, which is not offered")

@@ -17,7 +17,7 @@ from mcp_types import INVALID_PARAMS
 from pydantic import JsonValue
 
 from perdure import errors, limits
-from perdure.activities.mcp import inquiries, tasks
+from perdure.activities.mcp import inquiries, logins, tasks
 from perdure.activities.mcp.connection import (
     IDLE_S,
     AnswerLostError,
@@ -25,6 +25,7 @@ from perdure.activities.mcp.connection import (
     ServerDownError,
     ServerRefusedError,
 )
+from perdure.activities.mcp.logins import LoginNeededError, Person
 from perdure.activities.mcp.tasks import TaskRequest
 from perdure.activities.tool_compatibility import unknown_result
 from perdure.agents.jobs import PendingJob
@@ -50,21 +51,36 @@ class Pool:
         self._kept: dict[tuple[object, ...], ServerConnection] = {}
         self._all: set[ServerConnection] = set()
 
-    async def tools(self, server: MCPServer) -> list[ListedTool]:
+    async def tools(self, server: MCPServer, person: Person | None = None) -> list[ListedTool]:
         """Return the tools that a server offers now.
+
+        Raises:
+            ConfigurationError: It cannot be started or queried; the message has its output.
+            LoginNeededError: The person has to log in.
+        """
+        try:
+            _, listed = await self._listed(server, person)
+        except ServerDownError as error:
+            raise errors.ConfigurationError(str(error), context={"server": server.name}) from None
+        return listed
+
+    async def tools_if_logged_in(
+        self, server: MCPServer, person: Person | None
+    ) -> list[ListedTool] | None:
+        """Return the tools that a server offers now; None if the person has to log in.
 
         Raises:
             ConfigurationError: It cannot be started or queried; the message has its output.
         """
         try:
-            _, listed = await self._listed(server)
-        except ServerDownError as error:
-            raise errors.ConfigurationError(str(error), context={"server": server.name}) from None
-        return listed
+            return await self.tools(server, person)
+        except LoginNeededError:
+            return None
 
     async def call(
         self,
         server: MCPServer,
+        person: Person | None,
         name: str,
         pinned: str,
         context: ToolContext[Any],
@@ -77,7 +93,7 @@ class Pool:
         """
         tool: ListedTool | None = None
         try:
-            connection, listed = await self._listed(server)
+            connection, listed = await self._listed(server, person)
             tool = next((item for item in listed if name_of(server.name, item.own) == name), None)
             if tool is None:
                 return _error(
@@ -90,8 +106,12 @@ class Pool:
                     " this turn began, and nobody accepted that"
                 )
             notes = _notes(context, connection.without_secrets)
-            output = await connection.call(tool.own, arguments, notes, context.answers)
-            return await self._later(server, name, pinned, context.call_token, output)
+            given = context.answers if server.asks else None
+            answers = None if given is None else logins.without_login(given)
+            output = await connection.call(tool.own, arguments, notes, answers)
+            return await self._later(server, person, name, pinned, context.call_token, output)
+        except LoginNeededError as needed:
+            return logins.asked(server, person, name, needed, context.answers)
         except AnswerLostError as error:
             text = f"{name}: {error}"
             only_reads = server.trusted and tool is not None and tool.read_only
@@ -102,7 +122,13 @@ class Pool:
             return _error(f"{name} failed: {error}")
 
     async def _later(
-        self, server: MCPServer, name: str, pinned: str, token: str, output: ToolOutput
+        self,
+        server: MCPServer,
+        person: Person | None,
+        name: str,
+        pinned: str,
+        token: str,
+        output: ToolOutput,
     ) -> ToolOutput:
         """Return a result, or the task that the turn waits for.
 
@@ -111,56 +137,71 @@ class Pool:
         if output.handle is None:
             return output
         if not pinned or not token:
-            return await self._awaited(server, name, output.handle)
+            return await self._awaited(server, person, name, output.handle)
         if size(output.handle) <= limits.HANDLE_BYTES:
             return output  # nobody has its token: it is polled
-        await self._cancel_if_possible(server, output.handle)
+        await self._cancel_if_possible(server, person, output.handle)
         return unknown_result(
             f"{name}: the MCP server {server.name!r} began a task, but its id is longer than"
             f" {limits.HANDLE_BYTES} bytes, so its result cannot be waited for"
         )
 
-    async def _awaited(self, server: MCPServer, name: str, task_id: str) -> ToolOutput:
+    async def _awaited(
+        self, server: MCPServer, person: Person | None, name: str, task_id: str
+    ) -> ToolOutput:
         """Wait for the result of a task. It is cancelled if the call is."""
         try:
-            while isinstance(found := await self.poll(server, name, task_id, None), PendingJob):  # noqa: ASYNC110 - the server is asked
+            while isinstance(  # noqa: ASYNC110 - the server is asked
+                found := await self.poll(server, person, name, task_id, None), PendingJob
+            ):
                 await asyncio.sleep((found.after or limits.MCP_POLL).total_seconds())
         except asyncio.CancelledError:
-            await self._cancel_if_possible(server, task_id)
+            await self._cancel_if_possible(server, person, task_id)
             raise
         return found
 
-    async def _cancel_if_possible(self, server: MCPServer, task_id: str) -> None:
+    async def _cancel_if_possible(
+        self, server: MCPServer, person: Person | None, task_id: str
+    ) -> None:
         with contextlib.suppress(ServerDownError, ServerRefusedError, TimeoutError):
             async with asyncio.timeout(_CANCEL_S):
-                await self.cancel(server, task_id)
+                await self.cancel(server, person, task_id)
 
     async def poll(
-        self, server: MCPServer, name: str, task_id: str, answers: GivenAnswers | None
+        self,
+        server: MCPServer,
+        person: Person | None,
+        name: str,
+        task_id: str,
+        answers: GivenAnswers | None,
     ) -> ToolOutput | PendingJob:
         """Return the result of a task; or, as long as there is none, or no answer, the reason.
 
-        With `answers`, it may ask people something, and is told what they have answered.
+        With `answers`, it may ask people something, and is told what they have answered. A person
+        who has to log in is not asked here: the task waits until another call has asked.
         """
         try:
-            connection = self._connection(server)
+            connection = self._connection(server, person)
             request = TaskRequest.about("tasks/get", task_id, may_ask=answers is not None)
             answer = await self._asked(connection, request)
             if answers is not None and tasks.asks_user(answer):
-                return await self._inquired(server, name, task_id, answer, answers)
+                return await self._inquired(server, person, name, task_id, answer, answers)
         except ServerRefusedError as error:
             if error.code == INVALID_PARAMS:
                 return tasks.forgotten(name, server.name, str(error))
             return PendingJob(f"the MCP server {server.name!r} refused tasks/get: {error}")
+        except LoginNeededError:
+            return PendingJob(f"the person has to log in at the MCP server {server.name!r}")
         except (ServerDownError, errors.ConfigurationError) as error:
             return PendingJob(str(error))
         if tasks.asks_user(answer):
-            await self._cancel_if_possible(server, task_id)
+            await self._cancel_if_possible(server, person, task_id)
         return tasks.result_of(answer, name, server.name, connection.without_secrets)
 
     async def _inquired(
         self,
         server: MCPServer,
+        person: Person | None,
         name: str,
         task_id: str,
         answer: tasks.TaskAnswer,
@@ -175,7 +216,7 @@ class Pool:
             ServerDownError: The server does not answer.
             ServerRefusedError: The server returned an error which is not about the answers.
         """
-        connection, requests = self._connection(server), tasks.requests_in(answer)
+        connection, requests = self._connection(server, person), tasks.requests_in(answer)
         try:
             if responses := inquiries.responses(answers, requests):
                 request = TaskRequest.about(
@@ -195,20 +236,22 @@ class Pool:
             why = str(error)
         else:
             return ToolOutput(content="", inquiry=inquiry)
-        await self._cancel_if_possible(server, task_id)
+        await self._cancel_if_possible(server, person, task_id)
         return tasks.cancelled(name, server.name, why)
 
-    async def cancel(self, server: MCPServer, task_id: str) -> None:
+    async def cancel(self, server: MCPServer, person: Person | None, task_id: str) -> None:
         """Cancel a task, unless its server does not know it any more.
 
         Raises:
-            ServerDownError: The server does not answer.
+            ServerDownError: The server does not answer, or the person has to log in.
             ServerRefusedError: The server returned another error.
             ConfigurationError: A required environment variable is not set.
         """
         try:
             request = TaskRequest.about("tasks/cancel", task_id)
-            await self._asked(self._connection(server), request)
+            await self._asked(self._connection(server, person), request)
+        except LoginNeededError as needed:
+            raise ServerDownError(f"the MCP server {server.name!r}: {needed}") from None
         except ServerRefusedError as error:
             if error.code != INVALID_PARAMS:
                 raise
@@ -226,13 +269,15 @@ class Pool:
         if self._all:
             await asyncio.gather(*(connection.close() for connection in self._all))
 
-    async def _listed(self, server: MCPServer) -> tuple[ServerConnection, list[ListedTool]]:
+    async def _listed(
+        self, server: MCPServer, person: Person | None
+    ) -> tuple[ServerConnection, list[ListedTool]]:
         """Return the connection and the server's tools.
 
         A connection that turns out to be dead is reopened once.
         """
         for attempts_left in reversed(range(_ATTEMPTS)):
-            connection = self._connection(server)
+            connection = self._connection(server, person)
             try:
                 return connection, await connection.tools()
             except ServerDownError as error:
@@ -242,10 +287,13 @@ class Pool:
                 logger.warning("%s; restarting it", error)
         raise AssertionError("unreachable")
 
-    def _connection(self, server: MCPServer) -> ServerConnection:
-        connection = self._kept.get(server.connection)
+    def _connection(self, server: MCPServer, person: Person | None) -> ServerConnection:
+        place = (*server.connection, person.subject if person else None)
+        connection = self._kept.get(place)
         if connection is None or not connection.is_usable:
-            connection = self._kept[server.connection] = ServerConnection(server, self._idle_s)
+            # each person has one, so those that are over do not stay
+            self._kept = {key: kept for key, kept in self._kept.items() if kept.is_usable}
+            connection = self._kept[place] = ServerConnection(server, self._idle_s, person)
             self._all = {connection for connection in self._all if not connection.is_over} | {
                 connection
             }

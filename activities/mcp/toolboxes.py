@@ -10,32 +10,51 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
+from temporalio import activity
 
 from perdure import errors
 from perdure.activities.tool_loop import ToolLoop
 from perdure.agents.agent import Agent
+from perdure.agents.definitions import define_tool
 from perdure.agents.jobs import PendingJob
 from perdure.agents.mcp_effects import Call
-from perdure.agents.mcp_servers import MCPServer, MCPTool, reads_of, toolbox
+from perdure.agents.mcp_logins import DESCRIPTION, LOG_IN
+from perdure.agents.mcp_servers import (
+    ListedTool,
+    MCPServer,
+    MCPTool,
+    name_of,
+    reads_of,
+    toolbox,
+)
 from perdure.agents.mcp_tasks import TaskCalls
 from perdure.agents.tool_context import ToolContext
 from perdure.agents.tools import Tool, Toolbox
+from perdure.temporal.encryption import contexts, data_subjects
+from perdure.temporal.encryption.grants import Grants
+from perdure.temporal.encryption.vault import Vault
 from perdure.turn.wire import ToolOutput
 from perdure.values.inquiries import GivenAnswers
 
 if TYPE_CHECKING:
+    from perdure.activities.mcp.logins import Person
     from perdure.activities.mcp.pool import Pool
 
 
 class Servers:
-    """The MCP servers of a worker's agents."""
+    """The MCP servers of a worker's agents.
 
-    def __init__(self) -> None:
+    `activity_of` returns the activity type that runs a tool.
+    """
+
+    def __init__(self, activity_of: Callable[[Tool], str]) -> None:
+        self._activity_of = activity_of
+        self._grants: Grants | None = None
         self._pool: Pool | None = None
         self._lock = threading.Lock()
         self.loop = ToolLoop(self._lifespan, name="perdure-mcp")
@@ -74,9 +93,9 @@ class Servers:
         if server is None:
             return None
         box = (await self._toolboxes([server]))[server.name]
-        return next(
-            (item for item in box.tools if isinstance(item, MCPTool) and item.name == name), None
-        )
+        found = (item for item in box.tools if isinstance(item, MCPTool) and item.name == name)
+        # a turn below asks for a login with its own tool, if its agent has the server
+        return next((item for item in found if item.digest != LOG_IN), None)
 
     async def toolbox(self, server: MCPServer) -> Toolbox:
         """Return a toolbox of what a server offers now.
@@ -90,6 +109,8 @@ class Servers:
     def tool(self, agent: Agent[Any], name: str, pinned: str) -> Tool | None:
         """Return the tool for a call, which checks its digest first; None if no server has it."""
         server = _server(agent, name)
+        if server is not None and pinned == LOG_IN:
+            return self._login_tool(server)
         return (
             None
             if server is None
@@ -107,35 +128,92 @@ class Servers:
         if not servers:
             return {}
         pool = await asyncio.to_thread(self._opened)
+        people = [await self._person(server) for server in servers]
 
         async def ask() -> list[Any]:
-            return await asyncio.gather(*map(pool.tools, servers))
+            return await asyncio.gather(*map(pool.tools_if_logged_in, servers, people))
 
         listed = await self.loop.run(ask())
         return {
-            server.name: toolbox(
-                server,
-                items,
-                functools.partial(self._call, server),
-                functools.partial(self._tasks, server),
+            server.name: (
+                Toolbox(server.name, [self._login_tool(server)])
+                if items is None
+                else self._toolbox(server, items)
             )
             for server, items in zip(servers, listed, strict=True)
         }
 
+    def _toolbox(self, server: MCPServer, items: Sequence[ListedTool]) -> Toolbox:
+        return toolbox(
+            server,
+            items,
+            functools.partial(self._call, server),
+            functools.partial(self._tasks, server),
+        )
+
+    async def _person(self, server: MCPServer) -> Person | None:
+        """Return the person for whom an activity calls a server; None if it acts for nobody.
+
+        Raises:
+            ConfigurationError: The turn has no data subject, or the worker keeps no logins.
+            KeyStoreError: The store of the keys does not answer.
+        """
+        if not server.login:
+            return None
+        from perdure.activities.mcp.logins import Person
+
+        keys = data_subjects.keys_of(activity.client())
+        data_key = contexts.ACTIVITY.get()
+        if not data_key:
+            raise errors.ConfigurationError(
+                f"the MCP server {server.name!r} acts for one person, who logs in there: start the"
+                " turn for a data subject, with subject=…",
+                context={"server": server.name},
+            )
+        self._grants = self._grants or Grants(Vault(keys))
+        return Person(await keys.subject_of(data_key), self._grants)
+
+    def _login_tool(self, server: MCPServer) -> Tool:
+        """Return the tool by which a person logs in, and the turn gets the tools of the server."""
+        name = name_of(server.name, LOG_IN)
+
+        async def log_in(context: ToolContext[Any], _: Mapping[str, JsonValue]) -> object:
+            from perdure.activities.mcp import logins
+
+            person = await self._person(server)
+            try:
+                items = await self._opened().tools(server, person)
+            except logins.LoginNeededError as needed:
+                return logins.asked(server, person, name, needed, context.answers)
+            tools = self._toolbox(server, items).tools
+            offered = [define_tool(item, self._activity_of(item)) for item in tools]
+            return logins.logged_in(server, person, offered)
+
+        described = ListedTool(
+            own=LOG_IN,
+            description=DESCRIPTION.format(server=server.name),
+            parameters={"type": "object", "properties": {}},
+            read_only=True,
+            idempotent=True,
+        )
+        return MCPTool(server, name, log_in, LOG_IN, described)
+
     def _call(self, server: MCPServer, name: str, pinned: str) -> Call:
         async def call(context: ToolContext[Any], arguments: Mapping[str, JsonValue]) -> object:
-            return await self._opened().call(server, name, pinned, context, arguments)
+            person = await self._person(server)
+            return await self._opened().call(server, person, name, pinned, context, arguments)
 
         return call
 
     def _tasks(self, server: MCPServer, name: str) -> TaskCalls:
         async def poll(task_id: str, answers: GivenAnswers | None) -> ToolOutput | PendingJob:
-            pool = await asyncio.to_thread(self._opened)
-            return await self.loop.run(pool.poll(server, name, task_id, answers))
+            pool, person = await asyncio.to_thread(self._opened), await self._person(server)
+            given = answers if server.asks else None
+            return await self.loop.run(pool.poll(server, person, name, task_id, given))
 
         async def cancel(task_id: str) -> None:
-            pool = await asyncio.to_thread(self._opened)
-            await self.loop.run(pool.cancel(server, task_id))
+            pool, person = await asyncio.to_thread(self._opened), await self._person(server)
+            await self.loop.run(pool.cancel(server, person, task_id))
 
         return TaskCalls(poll=poll, cancel=cancel)
 
@@ -168,3 +246,17 @@ class Servers:
 
 def _server(agent: Agent[Any], name: str) -> MCPServer | None:
     return next((server for server in agent.servers if server.offers(name)), None)
+
+
+def with_logins(
+    allowed: Sequence[str] | None, servers: Iterable[MCPServer]
+) -> tuple[str, ...] | None:
+    """Return the tools that a turn may call, with the logins that these need."""
+    if allowed is None:
+        return None
+    needed = (
+        name_of(server.name, LOG_IN)
+        for server in servers
+        if server.login and any(map(server.offers, allowed))
+    )
+    return tuple(dict.fromkeys((*allowed, *needed)))

@@ -16,6 +16,7 @@ GROUPS = {
         "versions",
         "approvals",
         "answer",
+        "login",
         "settle",
         "undo",
         "add-budget",

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from perdure import errors, limits
 from perdure.clients.client import AgentClient
-from perdure.clients.gateway import extras, openapi, static_page
+from perdure.clients.gateway import connect, extras, openapi, static_page
 from perdure.clients.gateway.a2a.agents import A2AAgent
 from perdure.clients.gateway.auth import Auth
 from perdure.clients.gateway.hooks.definitions import Hook
@@ -87,6 +87,7 @@ def app(
     temporal_ui: str | None = None,
     identity: IdentityProvider | None = None,
     rate: Rate | None = None,
+    url: str | None = None,
 ) -> Starlette:
     """Create an application that serves turns over HTTP, to mount or to run.
 
@@ -109,6 +110,8 @@ def app(
         identity: An identity provider whose tokens are taken besides those that `auth` knows, and
             that people log in with.
         rate: The rate of requests of each caller in this process; without one, there is no limit.
+        url: The address of the application for browsers, where people come back to after a login
+            at an MCP server; not needed on this machine.
 
     Raises:
         ConfigurationError: There are agents for A2A, and its packages are missing or two agents
@@ -125,6 +128,7 @@ def app(
         about.workflows_in(temporal_ui, client.temporal.namespace) if temporal_ui else None,
         hooks=tuple(ServedHook(client, hook) for hook in hooks),
         agents=(*agents, *(agent.name for agent in a2a_agents)),
+        url=None if url is None else url.rstrip("/"),
     )
     return Starlette(
         routes=[
@@ -135,6 +139,7 @@ def app(
             *extras.routes(gateway),
             *_a2a(gateway, a2a_agents),
             *(hook.route() for hook in gateway.hooks),
+            *connect.routes(gateway),
             *(identity.routes() if identity is not None else []),
             *static_page.routes(),
         ],

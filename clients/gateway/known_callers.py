@@ -70,10 +70,10 @@ def provider(
         ConfigurationError: Something is missing, or not valid.
     """
     if issuer is None:
-        if audiences or claims_file is not None or client_id is not None or url is not None:
+        if audiences or claims_file is not None or client_id is not None:
             raise errors.ConfigurationError(
-                "--audience, --claims, --client-id and --url are about an identity provider; name"
-                " it with --oidc"
+                "--audience, --claims and --client-id are about an identity provider; name it with"
+                " --oidc"
             )
         return None
     try:

@@ -70,6 +70,7 @@ class Gateway:
     temporal_ui: str | None = None
     hooks: tuple[ServedHook, ...] = ()
     agents: tuple[str, ...] = ()
+    url: str | None = None
     bodies: inputs.Bodies = field(default_factory=inputs.Bodies)
     schedule_ids: ScheduleIds = field(default_factory=ScheduleIds)
 

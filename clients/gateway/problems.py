@@ -41,6 +41,7 @@ STATUS: Mapping[type[errors.PerdureError], int] = {
     errors.BatchConflictError: 409,
     errors.TaskNotStartedError: 409,
     errors.TooManyRequestsError: 429,
+    errors.LoginError: 502,
     errors.KeyStoreError: 503,
     errors.ServerUnreachableError: 503,
 }

@@ -23,6 +23,7 @@ from pydantic_core import to_json
 from perdure import errors, limits, validation
 from perdure.agents.jobs import PinnedJob
 from perdure.agents.mcp_effects import Call, MCPEffect
+from perdure.agents.mcp_logins import MCPLogin
 from perdure.agents.mcp_tasks import LONGEST_TASK, TaskCalls
 from perdure.agents.tool_context import ToolContext
 from perdure.agents.tools import NAME, Tool, Toolbox
@@ -54,6 +55,9 @@ _KINDS = {
     "headers_env": validation.Texts,
     **dict.fromkeys(("trusted", "asks"), bool),
     "tasks": LONGEST_TASK,
+    "login": Annotated[
+        object, Must("True, False or an MCPLogin", lambda login: isinstance(login, bool | MCPLogin))
+    ],
     "digest": validation.Text | None,
     "effects": Mapping[str, Annotated[object, instance("an MCPEffect", MCPEffect)]],
 }
@@ -89,6 +93,8 @@ class MCPServer:
             its value. The server gets no others except `PATH`, `HOME`, `LANG` and the like.
         headers_env: HTTP headers, each with the variable of the worker that contains its value. An
             `authorization` of a single word is sent as `Bearer` and the word.
+        login: Whether the server acts for one person, the data subject of the turn, who logs in
+            there; or how.
         allowed: The tools that are offered, by the server's own names; None for all.
         requires_approval: Whether each call needs approval; or the tools whose calls do, by the
             server's own names.
@@ -113,6 +119,7 @@ class MCPServer:
     url: str = ""
     env: Collection[str] | Mapping[str, str] = ()
     headers_env: Mapping[str, str] = field(default_factory=dict)
+    login: bool | MCPLogin = False
     allowed: Collection[str] | None = None
     requires_approval: bool | Collection[str] = False
     trusted: bool = False
@@ -146,6 +153,11 @@ class MCPServer:
             raise errors.ConfigurationError(
                 f"MCP server {self.name}: the url begins with http:// or https:// and holds no user"
                 " name and no space; keys belong into headers_env"
+            )
+        if self.login and (self.command or any(map(_is_authorization, self.headers_env))):
+            raise errors.ConfigurationError(
+                f"MCP server {self.name}: login= is for a url whose authorization is the login of a"
+                " person, so give neither a command nor an authorization in headers_env"
             )
         if self.start_timeout > limits.MCP_LONGEST_START:
             longest = f"{limits.MCP_LONGEST_START.total_seconds():g}"
@@ -190,6 +202,7 @@ class MCPServer:
         url: str,
         *,
         headers_env: Mapping[str, str] | None = None,
+        login: bool | MCPLogin = False,
         **options: Unpack[MCPServerOptions],
     ) -> MCPServer:
         """Declare a server that runs elsewhere, with streamable HTTP.
@@ -197,7 +210,7 @@ class MCPServer:
         Raises:
             ConfigurationError: A value is not valid.
         """
-        return cls(name=name, url=url, headers_env=headers_env or {}, **options)
+        return cls(name=name, url=url, headers_env=headers_env or {}, login=login, **options)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -217,6 +230,13 @@ class MCPServer:
             tuple(sorted(self.headers_env.items())),
         )
         return (*how, bool(self.longest_task), self.timeout, self.start_timeout)
+
+    @property
+    def how_to_log_in(self) -> MCPLogin | None:
+        """How a person logs in; None if nobody does."""
+        if self.login is True:
+            return MCPLogin()
+        return self.login or None
 
     @property
     def longest_task(self) -> bool | timedelta:
@@ -307,7 +327,7 @@ class MCPTool(Tool):
             **({} if effect is None or reads is None else effect.options(reads)),
             **({} if tasks is None else tasks.options(server.longest_task, server.timeout)),
         )
-        self.may_ask = server.asks
+        self.may_ask = server.asks or bool(server.login)
         self._may_be_task = listed is not None and listed.may_be_task
         self._digest = digest
         self._parameters = readable(listed.parameters) if listed else {}
@@ -334,6 +354,10 @@ class MCPTool(Tool):
     def arguments(self) -> tool_arguments.Arguments:
         """The server's own schema."""
         return tool_arguments.GivenArguments(self._parameters)
+
+
+def _is_authorization(header: str) -> bool:
+    return header.lower() == "authorization"
 
 
 def name_of(server: str, tool_name: str) -> str:

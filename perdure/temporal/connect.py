@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import ipaddress
 import logging
 import os
 
@@ -21,6 +20,7 @@ from perdure.temporal.core_exit import stop_core_at_exit
 from perdure.temporal.encryption import data_subjects
 from perdure.temporal.encryption.hiding import labels_are_plain
 from perdure.temporal.names import LOCAL
+from perdure.text import is_loopback
 
 TIMEOUT_S = 10.0
 CORE_LOGGER = "temporalio.core"
@@ -133,11 +133,7 @@ def compression_for(address: str) -> GrpcCompression:
     On loopback, compressing takes longer than sending.
     """
     host = address.rpartition(":")[0].strip("[]")
-    try:
-        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name
-        is_here = False
-    return GrpcCompression.NONE if is_here else GrpcCompression.GZIP
+    return GrpcCompression.NONE if is_loopback(host) else GrpcCompression.GZIP
 
 
 def _settings() -> ClientConnectConfig:

@@ -1,8 +1,10 @@
 """A fake identity provider on loopback, for tests of gateways and of what calls them.
 
-It has a discovery document, keys that rotate, access tokens (RFC 9068), a login by authorization
-code with PKCE, and registration of clients. Nobody is asked for a password: who logs in is what the
-test says. It needs `perdure[http]`.
+It has metadata (OpenID Connect, RFC 8414), keys that rotate, access tokens (RFC 9068) for the
+resource that a client names (RFC 8707), a login by authorization code with PKCE, and registration
+of clients. The scope `offline_access` brings refresh tokens, which rotate; an old one that is used
+again revokes all tokens of its login. Nobody is asked for a password: who logs in is what the test
+says. It needs `perdure[http]`.
 """
 
 from __future__ import annotations
@@ -14,21 +16,23 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Literal
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from perdure.testing.loopback import LoopbackServer, Quiet
+
 Algorithm = Literal["RS256", "ES256"]
-_POLL_S = 0.02
+_OFFLINE = "offline_access"
 _LIFETIME_S = 300
 
 
-class FakeIssuer:
+class FakeIssuer(LoopbackServer):
     """An identity provider during its `with` block.
 
     Args:
@@ -42,42 +46,33 @@ class FakeIssuer:
             declines.
         audience: For whom the access tokens of a login are, if the client names no resource.
         secrets: The secrets of clients, by their ids. Other clients are public.
+        metadata: What its metadata has besides, or instead; None leaves something out.
+        lifetime_s: How long an access token of a login is valid.
         replies: Answers that replace its own, by path: a status and a body.
         requests: The paths of the requests that it has got.
     """
 
     def __init__(self, path: str = "", *, port: int = 0, algorithm: Algorithm = "RS256") -> None:
+        super().__init__(_IssuerHandler, port)
         self.url = ""
         self.person: Mapping[str, Any] | None = {"sub": "anna"}
         self.audience = "perdure"
         self.secrets: dict[str, str] = {}
         self.replies: dict[str, tuple[int, bytes]] = {}
         self.requests: list[str] = []
-        self._path, self._port = path, port
+        self.metadata: dict[str, Any] = {}
+        self.lifetime_s = _LIFETIME_S
+        self._path = path
         self._keys: list[_IssuerKey] = []
         self._codes: dict[str, Mapping[str, Any]] = {}
-        self._people: dict[str, Mapping[str, Any]] = {}
-        self._stack = contextlib.ExitStack()
+        self._redirects: dict[str, Sequence[str]] = {}
+        self._issued: dict[str, _Grant] = {}
+        self._refreshable: dict[str, _Grant] = {}
+        self._lock = threading.Lock()
         self.rotate(algorithm)
 
-    def __enter__(self) -> Self:
-        server = self._stack.enter_context(_IssuerServer(self, self._port))
-        thread = threading.Thread(
-            target=server.serve_forever, args=(_POLL_S,), name="perdure-fake-issuer", daemon=True
-        )
-        thread.start()
-        self._stack.callback(thread.join)
-        self._stack.callback(server.shutdown)
-        self.url = f"http://127.0.0.1:{server.server_port}{self._path}"
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
+    def _started(self, address: str) -> None:
+        self.url = f"{address}{self._path}"
 
     @property
     def jwks(self) -> dict[str, Any]:
@@ -112,6 +107,17 @@ class FakeIssuer:
         present = {name: value for name, value in complete.items() if value is not None}
         return self._keys[-1].sign(present, typ)
 
+    def revoke(self, subject: str) -> None:
+        """Revoke all tokens that a person has got by logins until now."""
+        for grant in [*self._issued.values()]:
+            if grant.person["sub"] == subject:
+                grant.is_revoked = True
+
+    def is_revoked(self, access_token: str) -> bool:
+        """Return whether an access token of a login was revoked before its end."""
+        grant = self._issued.get(access_token)
+        return grant is not None and grant.is_revoked
+
     def answer(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
@@ -120,30 +126,33 @@ class FakeIssuer:
         if path in self.replies:
             status, body = self.replies[path]
             return status, {"content-type": "application/json"}, body
+        if method == "GET" and path in self._documents:
+            return _json(200, self._document())
         match method, path.removeprefix(self._path):
-            case "GET", "/.well-known/openid-configuration":
-                return _json(200, self._document())
             case "GET", "/jwks":
                 return _json(200, self.jwks)
             case "GET", "/authorize":
                 return self._authorize(query)
             case "POST", "/token":
-                return self._exchange(query, headers)
+                with self._lock:
+                    return self._grant(query, headers)
             case "GET", "/userinfo":
-                person = self._people.get(headers.get("authorization", ""))
-                return (
-                    _json(401, {"error": "invalid_token"}) if person is None else _json(200, person)
-                )
+                return self._describe(headers.get("authorization", ""))
             case "POST", "/register":
-                client = {
-                    "client_id": secrets.token_urlsafe(8),
-                    "token_endpoint_auth_method": "none",
-                }
-                return _json(201, {**query, **client})
+                return self._register(query)
         return _json(404, {"error": "not_found"})
 
+    @property
+    def _documents(self) -> Sequence[str]:
+        """Where its metadata is: for OpenID Connect, and as RFC 8414 has it."""
+        return (
+            f"{self._path}/.well-known/openid-configuration",
+            f"/.well-known/openid-configuration{self._path}",
+            f"/.well-known/oauth-authorization-server{self._path}",
+        )
+
     def _document(self) -> dict[str, Any]:
-        return {
+        complete = {
             "issuer": self.url,
             "jwks_uri": f"{self.url}/jwks",
             "authorization_endpoint": f"{self.url}/authorize",
@@ -151,16 +160,34 @@ class FakeIssuer:
             "userinfo_endpoint": f"{self.url}/userinfo",
             "registration_endpoint": f"{self.url}/register",
             "response_types_supported": ["code"],
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "scopes_supported": ["openid", "profile", "email", _OFFLINE],
             "code_challenge_methods_supported": ["S256"],
-            "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
+            "token_endpoint_auth_methods_supported": [
+                *("none", "client_secret_basic", "client_secret_post"),
+            ],
             "authorization_response_iss_parameter_supported": True,
+            **self.metadata,
         }
+        return {name: value for name, value in complete.items() if value is not None}
+
+    def _register(self, wanted: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        """Register a client, with a secret if it wants to say with one who it is."""
+        name, method = secrets.token_urlsafe(8), wanted.get("token_endpoint_auth_method", "none")
+        client = {**wanted, "client_id": name, "token_endpoint_auth_method": method}
+        if method != "none":
+            self.secrets[name] = client["client_secret"] = secrets.token_urlsafe()
+        self._redirects[name] = wanted.get("redirect_uris", ())
+        return _json(201, client)
 
     def _authorize(self, query: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
         """Send the browser back with a code, or with the refusal of somebody who declines."""
         wanted = {"client_id", "redirect_uri", "code_challenge"}
         if not wanted <= query.keys() or query.get("code_challenge_method") != "S256":
             return _json(400, {"error": "invalid_request"})
+        redirect = query["redirect_uri"]
+        if redirect not in self._redirects.get(query["client_id"], [redirect]):
+            return _json(400, {"error": "invalid_redirect_uri"})
         answer = {"iss": self.url, "state": query.get("state", "")}
         if self.person is None:
             answer |= {"error": "access_denied", "error_description": "the person declined"}
@@ -168,19 +195,27 @@ class FakeIssuer:
             code = secrets.token_urlsafe()
             self._codes[code] = {**query, "person": dict(self.person)}
             answer["code"] = code
-        joint = "&" if "?" in query["redirect_uri"] else "?"
-        location = f"{query['redirect_uri']}{joint}{urlencode(answer)}"
-        return 302, {"location": location}, b""
+        joint = "&" if "?" in redirect else "?"
+        return 302, {"location": f"{redirect}{joint}{urlencode(answer)}"}, b""
 
-    def _exchange(
+    def _grant(
         self, form: Mapping[str, str], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
-        """Return the tokens for a code, which is taken once, with its verifier."""
+        """Return tokens for a code or for a refresh token."""
         client, secret = _credentials(form, headers)
-        login = self._codes.pop(form.get("code", ""), None)
-        digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         if self.secrets.get(client, "") != secret:
             return _json(401, {"error": "invalid_client"})
+        match form.get("grant_type"):
+            case "authorization_code":
+                return self._exchange(form, client)
+            case "refresh_token":
+                return self._refresh(form, client)
+        return _json(400, {"error": "unsupported_grant_type"})
+
+    def _exchange(self, form: Mapping[str, str], client: str) -> tuple[int, dict[str, str], bytes]:
+        """Return the tokens for a code, which is taken once, with its verifier."""
+        login = self._codes.pop(form.get("code", ""), None)
+        digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         if (
             login is None
             or login["client_id"] != client
@@ -188,21 +223,63 @@ class FakeIssuer:
             or login["code_challenge"] != base64.urlsafe_b64encode(digest).decode().rstrip("=")
         ):
             return _json(400, {"error": "invalid_grant", "error_description": "no such code"})
-        person = login["person"]
-        audience = form.get("resource") or login.get("resource") or self.audience
-        access = self.token(**{**person, "aud": audience, "client_id": client})
-        self._people[f"Bearer {access}"] = person
-        nonce = login.get("nonce")
-        identity = self.signed({"sub": person["sub"], "aud": client, "nonce": nonce}, "JWT")
+        resource = login.get("resource") or form.get("resource") or self.audience
+        grant = _Grant(client, login["person"], resource, login.get("scope", ""))
+        claims = {"sub": grant.person["sub"], "aud": client, "nonce": login.get("nonce")}
+        return self._tokens(grant, form, id_token=self.signed(claims, "JWT"))
+
+    def _refresh(self, form: Mapping[str, str], client: str) -> tuple[int, dict[str, str], bytes]:
+        """Return the next tokens of a login. A refresh token that comes again revokes them all."""
+        token = form.get("refresh_token", "")
+        grant = self._refreshable.get(token)
+        if grant is None or grant.client != client:
+            return _json(400, {"error": "invalid_grant", "error_description": "no such token"})
+        grant.is_revoked |= token != grant.refresh_token
+        if grant.is_revoked:
+            return _json(400, {"error": "invalid_grant", "error_description": "it was revoked"})
+        return self._tokens(grant, form)
+
+    def _tokens(
+        self, grant: _Grant, form: Mapping[str, str], **more: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        if form.get("resource", grant.resource) != grant.resource:
+            return _json(400, {"error": "invalid_target"})
+        ends = int(time.time()) + self.lifetime_s
+        claims = {"aud": grant.resource, "client_id": grant.client, "scope": grant.scope or None}
+        access = self.token(**{**grant.person, **claims, "exp": ends})
+        self._issued[access] = grant
+        if _OFFLINE in grant.scope.split():
+            grant.refresh_token = more["refresh_token"] = secrets.token_urlsafe()
+            self._refreshable[grant.refresh_token] = grant
         return _json(
             200,
             {
                 "access_token": access,
-                "id_token": identity,
                 "token_type": "Bearer",
-                "expires_in": _LIFETIME_S,
+                "expires_in": self.lifetime_s,
+                "scope": grant.scope,
+                **more,
             },
         )
+
+    def _describe(self, authorization: str) -> tuple[int, dict[str, str], bytes]:
+        """Return the claims of the person of an access token."""
+        grant = self._issued.get(authorization.removeprefix("Bearer "))
+        if grant is None or grant.is_revoked:
+            return _json(401, {"error": "invalid_token"})
+        return _json(200, grant.person)
+
+
+@dataclass
+class _Grant:
+    """What a person has granted to a client by a login."""
+
+    client: str
+    person: Mapping[str, Any]
+    resource: str
+    scope: str
+    refresh_token: str = ""
+    is_revoked: bool = False
 
 
 class _IssuerKey:
@@ -238,14 +315,8 @@ def _json(status: int, body: Any) -> tuple[int, dict[str, str], bytes]:
     return status, {"content-type": "application/json"}, json.dumps(body).encode()
 
 
-class _IssuerServer(ThreadingHTTPServer):
-    def __init__(self, issuer: FakeIssuer, port: int) -> None:
-        super().__init__(("127.0.0.1", port), _IssuerHandler)
-        self.issuer = issuer
-
-
-class _IssuerHandler(BaseHTTPRequestHandler):
-    server: _IssuerServer
+class _IssuerHandler(Quiet, BaseHTTPRequestHandler):
+    service: FakeIssuer
 
     def do_GET(self) -> None:
         self._reply(dict(parse_qsl(urlsplit(self.path).query)))
@@ -257,7 +328,7 @@ class _IssuerHandler(BaseHTTPRequestHandler):
 
     def _reply(self, values: Mapping[str, str]) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        status, fields, body = self.server.issuer.answer(
+        status, fields, body = self.service.answer(
             self.command, urlsplit(self.path).path, values, headers
         )
         with contextlib.suppress(ConnectionError):  # a caller may not read all of a large answer
@@ -266,6 +337,3 @@ class _IssuerHandler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class names it so
-        """Log nothing on stderr."""

@@ -29,13 +29,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from perdure.testing import stub_replies, stub_streams
+from perdure.testing.loopback import LoopbackServer, Quiet
 from perdure.testing.stub_replies import (
     Price,
     StubBill,
@@ -63,7 +63,6 @@ __all__ = [
     "response",
 ]
 
-POLL_S = 0.02
 PATHS = ("/chat/completions", "/responses", "/v1/messages")
 
 
@@ -96,7 +95,7 @@ def _logged(entry: dict[str, Any]) -> LoggedRequest:
     return LoggedRequest(**{**entry, "usd": Decimal(entry.get("usd", 0))})
 
 
-class StubProvider:
+class StubProvider(LoopbackServer):
     """Serves `replies` during its `with` block, and `then` for requests beyond them.
 
     Without `then`, such requests are rejected.
@@ -119,6 +118,7 @@ class StubProvider:
         then: StubReply | None = None,
         price: Price | None = None,
     ) -> None:
+        super().__init__(_StubHandler, port)
         self.base_url = self.anthropic_url = ""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -129,30 +129,10 @@ class StubProvider:
         self._log_path = Path(log_path) if log_path is not None else None
         self._delay_s = delay_s
         self._lock = threading.Lock()
-        self._port = port
-        self._closing = threading.Event()
-        self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Self:
-        server = self._stack.enter_context(_StubServer(("127.0.0.1", self._port), _handler(self)))
-        thread = threading.Thread(
-            target=server.serve_forever, args=(POLL_S,), name="perdure-stub-provider", daemon=True
-        )
-        thread.start()
-        self._stack.callback(thread.join)
-        self._stack.callback(server.shutdown)
-        self._stack.callback(self._closing.set)
-        self.anthropic_url = f"http://127.0.0.1:{server.server_port}"
-        self.base_url = f"{self.anthropic_url}/v1"
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
+    def _started(self, address: str) -> None:
+        self.anthropic_url = address
+        self.base_url = f"{address}/v1"
 
     @property
     def spent(self) -> Decimal:
@@ -277,46 +257,33 @@ def _refused(status: int, reason: str) -> tuple[int, dict[str, str], bytes]:
     )
 
 
-class _StubServer(ThreadingHTTPServer):
-    request_queue_size = 1024  # hundreds of turns connect at once
+class _StubHandler(Quiet, BaseHTTPRequestHandler):
+    service: StubProvider
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore disconnected callers: killing them is what this server is for."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
+    def do_POST(self) -> None:
+        body = self._body()
+        if not self.path.endswith(PATHS) or body is None:
+            status, headers, content = _refused(
+                404, f"nothing here takes this request: {self.path}"
+            )
+            self._send(status, {"content-length": str(len(content)), **headers}, [content])
+        else:
+            self._send(*self.service.served(body, dict(self.headers)))
 
+    def _send(self, status: int, headers: Mapping[str, str], pieces: Iterable[bytes]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        for piece in pieces:
+            self.wfile.write(piece)
 
-def _handler(stub: StubProvider) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self._body()
-            if not self.path.endswith(PATHS) or body is None:
-                status, headers, content = _refused(
-                    404, f"nothing here takes this request: {self.path}"
-                )
-                self._send(status, {"content-length": str(len(content)), **headers}, [content])
-            else:
-                self._send(*stub.served(body, dict(self.headers)))
-
-        def _send(self, status: int, headers: Mapping[str, str], pieces: Iterable[bytes]) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            for piece in pieces:
-                self.wfile.write(piece)
-
-        def _body(self) -> dict[str, Any] | None:
-            try:
-                body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
-            except ValueError:
-                return None
-            return body if isinstance(body, dict) else None
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class names it so
-            """Log nothing on stderr: the log file has the requests."""
-
-    return Handler
+    def _body(self) -> dict[str, Any] | None:
+        try:
+            body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
+        except ValueError:
+            return None
+        return body if isinstance(body, dict) else None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

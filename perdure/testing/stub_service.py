@@ -22,16 +22,15 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from perdure.testing.effects import Grade, MadeEffect, grade
 from perdure.testing.faults import Fault, Terms
+from perdure.testing.loopback import LoopbackServer, Quiet
 
-POLL_S = 0.02
 KEY_HEADER = "idempotency-key"
 
 
@@ -67,7 +66,7 @@ def _refused(status: int, reason: str, **headers: str) -> _ServiceAnswer:
     return _ServiceAnswer(status, {"error": {"message": reason}}, named)
 
 
-class StubService:
+class StubService(LoopbackServer):
     """Makes effects during its `with` block, and fails as `fault` says.
 
     A request that the service refuses anyway gets its refusal, and the fault waits for the next
@@ -96,6 +95,7 @@ class StubService:
         log_path: Path | str | None = None,
         port: int = 0,
     ) -> None:
+        super().__init__(_ServiceHandler, port)
         self.url = ""
         self.effects: list[MadeEffect] = []
         self.writes = 0
@@ -103,41 +103,22 @@ class StubService:
         self._fault, self._nth = Fault(fault), nth
         self._terms = terms or Terms()
         self._log_path = Path(log_path) if log_path is not None else None
-        self._port = port
         self._taken = 0  # writes that a fault could have hit, but for those that it still hits
         self._limited_until = math.inf
         self._asked: dict[tuple[str, str], tuple[dict[str, Any], ...]] = {}
         self._made: dict[tuple[str, str], list[MadeEffect]] = {}
         self._late: dict[threading.Timer, _Write] = {}
         self._lock = threading.RLock()
-        self.closing = threading.Event()
-        self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Self:
-        server = self._stack.enter_context(_ServiceServer(self, self._port))
-        thread = threading.Thread(
-            target=server.serve_forever, args=(POLL_S,), name="perdure-stub-service", daemon=True
-        )
-        thread.start()
-        self._stack.callback(self.settle)
-        self._stack.callback(thread.join)
-        self._stack.callback(server.shutdown)
-        self._stack.callback(self.closing.set)
-        self.url = f"http://127.0.0.1:{server.server_port}"
-        return self
+    def _started(self, address: str) -> None:
+        self.url = address
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
+    def _stopped(self) -> None:
+        self.settle()
 
-    @property
-    def hold_s(self) -> float:
-        """The seconds for which a connection without an answer is held."""
-        return self._terms.hold_s
+    def hold(self) -> None:
+        """Hold a connection without an answer, for so long as the terms say."""
+        self._closing.wait(self._terms.hold_s)
 
     def grade(self, kind: str, wanted: Sequence[Mapping[str, Any]]) -> Grade:
         """Judge what was done by what had to be done; see `grade` of `perdure.testing`."""
@@ -297,27 +278,10 @@ def _shown(effect: MadeEffect) -> dict[str, Any]:
     return {**effect.fields, "id": effect.id}
 
 
-class _ServiceServer(ThreadingHTTPServer):
-    request_queue_size = 1024
-
-    def __init__(self, service: StubService, port: int) -> None:
-        super().__init__(("127.0.0.1", port), _ServiceHandler)
-        self.service = service
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore callers that have gone: their timeouts are what this server is for."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _ServiceHandler(BaseHTTPRequestHandler):
+class _ServiceHandler(Quiet, BaseHTTPRequestHandler):
     """Answers the requests to a service."""
 
-    server: _ServiceServer
-
-    @property
-    def service(self) -> StubService:
-        return self.server.service
+    service: StubService
 
     def do_POST(self) -> None:
         content = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -339,7 +303,7 @@ class _ServiceHandler(BaseHTTPRequestHandler):
         if answer.status == RESET:
             self._reset()
         elif answer.status == NO_ANSWER:
-            self.service.closing.wait(self.service.hold_s)
+            self.service.hold()
             self.close_connection = True
         else:
             self._answer(answer)
@@ -360,9 +324,6 @@ class _ServiceHandler(BaseHTTPRequestHandler):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
         os.close(self.connection.detach())
         self.close_connection = True
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class names it so
-        """Log nothing on stderr."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

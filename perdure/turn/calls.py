@@ -18,6 +18,7 @@ from perdure.turn import (
     handoffs,
     inquiries,
     jobs,
+    new_tools,
     reservations,
     sharing,
     steps,
@@ -336,6 +337,7 @@ def tool_ended(
         return inquiries.asked(state, key, inquiry)
     if isinstance(fact, ToolReturned):
         state, fact = sharing.changed(state, fact)
+        state = new_tools.offered(state, fact)
     if isinstance(fact, ToolReturned) and fact.output.handle is not None:
         return jobs.began(state, key, fact.output)
     job = state.open_step.at(key.call).job

@@ -24,6 +24,10 @@ _TEXT = (
     "The MCP server {server!r} asks, in a call of {tool}: {text}\n\n[The answer goes to that"
     " server, and is kept in the history of the turn: give no password and no key.]"
 )
+_LOGIN = (
+    "The MCP server {server!r} needs a login of the person for whom the turn works, in a call of"
+    ' {tool}: {text}\n\n[The end of the login is the answer. "accept" lets the turn look again.]'
+)
 _ASKED = "the server asks people before it goes on with the call"
 
 
@@ -66,9 +70,12 @@ def question_of(open_call: OpenCall) -> Question | None:
     if inquiry is None or not open_call.is_asked_by_server:
         return None
     asks = inquiry.questions[0]
-    text = _TEXT.format(server=inquiry.server, tool=open_call.call.name, text=asks.text)
+    template = _TEXT if asks.login is None else _LOGIN
+    text = template.format(server=inquiry.server, tool=open_call.call.name, text=asks.text)
     options = () if asks.form is not None else (CONSENT,)
-    return Question(text=text, options=options, form=asks.form, server=inquiry.server)
+    return Question(
+        text=text, options=options, form=asks.form, server=inquiry.server, login=asks.login
+    )
 
 
 def decided(state: TurnState, key: ToolKey, answer: JsonValue) -> TurnState:

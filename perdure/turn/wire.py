@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 from pydantic_core import to_json
 
 from perdure import errors, limits, validation
+from perdure.agents.definitions import ToolDefinition
 from perdure.agents.delegates import Lineage
 from perdure.base import Wire
 from perdure.errors import ErrorInfo
@@ -376,7 +377,8 @@ class ToolOutput(Wire):
     so since the record was made, and `content` is the result of the earlier call. `loss` says how
     an answer was lost that is unknown; None from a worker of an earlier release. With `handle`, it
     has started a job, whose result comes by the token with this `proof`; with `inquiry`, its server
-    asks people first. `shared_patch` is what it has changed of the shared state.
+    asks people first. `shared_patch` is what it has changed of the shared state. `tools` are
+    offered from now on: those of a server at which a person has logged in.
     """
 
     content: str
@@ -394,6 +396,7 @@ class ToolOutput(Wire):
     proof: str = Field(default="", exclude_if=not_)
     inquiry: Inquiry | None = Field(default=None, exclude_if=not_)
     shared_patch: SharedState = Field(default={}, exclude_if=not_)
+    tools: tuple[ToolDefinition, ...] = Field(default=(), exclude_if=not_)
 
 
 class ChildNews(Wire):

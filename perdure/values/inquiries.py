@@ -10,6 +10,23 @@ from pydantic import Field, JsonValue
 from perdure.base import Wire
 
 
+class LoginRequest(Wire):
+    """The login of a person at an MCP server, which acts for that person.
+
+    Attributes:
+        url: The address of the server.
+        scopes: What is asked for; empty for what the server says itself.
+        client_id: The client as which the person logs in; empty for one that registers itself.
+        secret_env: The environment variable with the secret of the client, in the process in which
+            the login ends; empty without a secret.
+    """
+
+    url: str
+    scopes: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    client_id: str = Field(default="", exclude_if=not_)
+    secret_env: str = Field(default="", exclude_if=not_)
+
+
 class ServerQuestion(Wire):
     """One question of a server.
 
@@ -17,11 +34,13 @@ class ServerQuestion(Wire):
         key: The server's key of the question, under which it gets the answer.
         text: The server's words.
         form: The JSON schema of what is to be filled in; None if the server asks for consent alone.
+        login: The login that is asked for; None if the server asks something itself.
     """
 
     key: str
     text: str
     form: dict[str, JsonValue] | None = None
+    login: LoginRequest | None = Field(default=None, exclude_if=not_)
 
 
 class ServerAnswer(Wire):

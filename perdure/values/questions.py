@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from perdure.base import Wire
+from perdure.values.inquiries import LoginRequest
 
 
 class Question(Wire):
@@ -19,6 +20,7 @@ class Question(Wire):
         form: The JSON schema of the object that is asked for; None for an option or a text.
         default: The answer if nobody gives one in time; None without one.
         server: The MCP server that asks; empty for a question of the model.
+        login: The login at that server which is asked for; None for another question.
     """
 
     text: str
@@ -26,6 +28,7 @@ class Question(Wire):
     form: dict[str, JsonValue] | None = None
     default: JsonValue = None
     server: str = Field(default="", exclude_if=not_)
+    login: LoginRequest | None = Field(default=None, exclude_if=not_)
 
     @property
     def kind(self) -> Literal["question", "form"]:

@@ -5,13 +5,13 @@ What is checked here holds for every worker. Which hosts are allowed is a settin
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
 from perdure import limits
+from perdure.text import is_loopback
 from perdure.validation import Must
 
 _WORDS = (
@@ -36,14 +36,6 @@ def _checked(url: str) -> str:
 def _is_plain(url: str) -> bool:
     """Return whether every program reads the same host in a URL."""
     return all("!" <= letter <= "~" and letter not in '\\"<>^`{|}' for letter in url)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, by its name or its IP address."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 WebhookUrl = Annotated[str, AfterValidator(_checked), Must(_WORDS)]

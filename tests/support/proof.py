@@ -157,7 +157,7 @@ FEATURES = {
         operations=names("list_effects"),
     ),
     "undo": Feature("undo", operations=names("undo_call")),
-    "questions": Feature("questions", operations=names("answer_call")),
+    "questions": Feature("questions", operations=names("answer_call ask_for_login")),
     "waits": Feature(
         "waits and events",
         names("AgentEvents"),

@@ -66,6 +66,7 @@ CODES = {
     "DecryptionError": "DECRYPTION",
     "ErasedError": "ERASED",
     "KeyStoreError": "KEY_STORE",
+    "LoginError": "LOGIN_FAILED",
     "ConfigurationError": "CONFIGURATION",
     "TooManyRequestsError": "TOO_MANY_REQUESTS",
     "ServerUnreachableError": "SERVER_UNREACHABLE",

@@ -65,7 +65,8 @@ PUBLIC = {
             "Deny",
             "ForkedFrom",
         ],
-        *["Handoff", "InputGuardrail", "Logger", "MCPEffect", "MCPServer", "Media"],
+        *["Handoff", "InputGuardrail", "Logger", "MCPEffect", "MCPLogin", "MCPServer"],
+        *["Media"],
         *[
             "Message",
             "MessagesTypeAdapter",

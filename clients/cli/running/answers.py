@@ -38,6 +38,8 @@ def lines(question: Question) -> Iterator[str]:
     yield from map(harmless, question.text.splitlines())
     for option in question.options:
         yield f"- {quoted(option)}"
+    if question.login is not None:
+        yield "`perdure login` logs in"
     if question.form is not None:
         yield f"form: {_json(question.form)}"
     if question.default is not None:

@@ -17,14 +17,15 @@ from typing import Any, cast
 import jwt
 
 from perdure import errors, limits
-from perdure.clients.gateway.oidc.fetching import IssuerError, asked_of, check_url
 from perdure.clients.gateway.problems import RefusedError
 from perdure.clients.gateway.rates import Buckets, Rate
+from perdure.oauth.failures import OAuthError
+from perdure.oauth.fetching import OK, asked_of, check_named_url, check_url
+from perdure.oauth.token_requests import ClientAuth, secret_auth
 from perdure.text import quoted
 
 logger = logging.getLogger("perdure")
 
-_OK = 200
 _ENDPOINTS = ("jwks_uri", "authorization_endpoint", "token_endpoint", "userinfo_endpoint")
 _TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """The types of keys, by the beginnings of algorithms. A symmetric one is never taken: its key would
@@ -35,7 +36,7 @@ ALGORITHMS = (
 )
 
 
-class OtherIssuerError(IssuerError):
+class OtherIssuerError(OAuthError):
     """The discovery document is that of another issuer."""
 
 
@@ -48,14 +49,14 @@ class Metadata:
         authorization_endpoint: Where people log in; empty if it says nothing.
         token_endpoint: Where a code is exchanged; the same.
         userinfo_endpoint: Where more is known of a person; the same.
-        secret_in_body: Whether a client sends its secret in the body alone.
+        client_auth: How a client sends its secret.
     """
 
     jwks_uri: str
     authorization_endpoint: str = ""
     token_endpoint: str = ""
     userinfo_endpoint: str = ""
-    secret_in_body: bool = False
+    client_auth: ClientAuth = "client_secret_basic"
 
 
 class Issuer:
@@ -88,7 +89,7 @@ class Issuer:
             await self._read()
         except OtherIssuerError as error:
             raise errors.ConfigurationError(str(error)) from None
-        except IssuerError as error:
+        except OAuthError as error:
             self._note_failure(error)
 
     async def metadata(self) -> Metadata:
@@ -167,12 +168,12 @@ class Issuer:
     async def _try(self) -> None:
         try:
             await self._read()
-        except IssuerError as error:
+        except OAuthError as error:
             self._note_failure(error)
         finally:
             self._reading = None
 
-    def _note_failure(self, error: IssuerError) -> None:
+    def _note_failure(self, error: OAuthError) -> None:
         self._failed_at = time.monotonic()
         goes_on = "the known keys are used" if self._keys else "none of its tokens can be verified"
         logger.warning("the identity provider could not be read, so %s: %s", goes_on, error)
@@ -181,7 +182,7 @@ class Issuer:
         """Read the document and the keys.
 
         Raises:
-            IssuerError: One of them cannot be read.
+            OAuthError: One of them cannot be read.
         """
         metadata = _metadata_of(self.url, await _document(_discovery(self.url)))
         keys = _keys_of(await _document(metadata.jwks_uri, limits.OIDC_KEYS_BYTES))
@@ -204,8 +205,8 @@ def _discovery(issuer: str) -> str:
 
 async def _document(url: str, max_bytes: int = limits.OIDC_DOCUMENT_BYTES) -> Mapping[str, Any]:
     answer = await asked_of("GET", url, max_bytes=max_bytes)
-    if answer.status != _OK:
-        raise IssuerError(f"{url} answers {answer.status}")
+    if answer.status != OK:
+        raise OAuthError(f"{url} answers {answer.status}")
     return answer.body
 
 
@@ -214,7 +215,7 @@ def _metadata_of(issuer: str, document: Mapping[str, Any]) -> Metadata:
 
     Raises:
         OtherIssuerError: It is that of another issuer.
-        IssuerError: It names no address of the keys, or one that is not safe.
+        OAuthError: It names no address of the keys, or one that is not safe.
     """
     named = document.get("issuer")
     if named != issuer:
@@ -225,30 +226,26 @@ def _metadata_of(issuer: str, document: Mapping[str, Any]) -> Metadata:
         )
     urls = {name: url for name in _ENDPOINTS if isinstance(url := document.get(name), str) and url}
     for name, url in urls.items():
-        try:
-            check_url(url, f"{name} of {issuer}", takes_query=True)
-        except errors.ConfigurationError as error:
-            raise IssuerError(error.message) from None
+        check_named_url(url, f"{name} of {issuer}", issuer)
     if "jwks_uri" not in urls:
-        raise IssuerError(f"the document at {_discovery(issuer)} has no jwks_uri")
+        raise OAuthError(f"the document at {_discovery(issuer)} has no jwks_uri")
     methods = document.get("token_endpoint_auth_methods_supported")
-    secret_in_body = isinstance(methods, list) and "client_secret_basic" not in methods
-    return Metadata(**urls, secret_in_body=secret_in_body)
+    return Metadata(**urls, client_auth=secret_auth(methods))
 
 
 def _keys_of(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the keys of a set that can verify signatures.
 
     Raises:
-        IssuerError: There are none, or too many.
+        OAuthError: There are none, or too many.
     """
     listed = document.get("keys")
     if not isinstance(listed, list) or len(listed) > limits.OIDC_KEYS:
-        raise IssuerError(f"its keys are no list of at most {limits.OIDC_KEYS} keys")
+        raise OAuthError(f"its keys are no list of at most {limits.OIDC_KEYS} keys")
     types = set(_TYPES.values())
     keys = [key for key in listed if isinstance(key, dict) and key.get("kty") in types]
     if not keys:
-        raise IssuerError("it has no key that verifies signatures")
+        raise OAuthError("it has no key that verifies signatures")
     return keys
 
 

@@ -7,7 +7,6 @@ session. A browser sends it by itself, so each request with it must come from th
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import hmac
 import html
@@ -18,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 from starlette.requests import Request
@@ -26,20 +25,21 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from perdure import errors, limits
-from perdure.clients.gateway.addresses import is_loopback
 from perdure.clients.gateway.auth import Caller, origins_of
 from perdure.clients.gateway.oidc.claims import ClaimsTable
-from perdure.clients.gateway.oidc.fetching import IssuerError, asked_of
 from perdure.clients.gateway.oidc.issuer import Issuer, Metadata
 from perdure.clients.gateway.oidc.sealing import Seal
 from perdure.clients.gateway.oidc.tokens import BadTokenError, Claims, TokenRules, verified
+from perdure.clients.gateway.own_address import address_of
 from perdure.clients.gateway.problems import RefusedError, response_to
 from perdure.clients.gateway.static_page import HEADERS
+from perdure.oauth.failures import OAuthError
+from perdure.oauth.fetching import OK, asked_of
+from perdure.oauth.token_requests import challenge_of, with_client
 from perdure.text import one_line
 
 _LOGIN, _CALLBACK, _LOGOUT = "/ui/login", "/ui/callback", "/ui/logout"
 _READS = ("GET", "HEAD")
-_OK = 200
 _AT_ONCE = 20
 """The logins of a process for which the identity provider is asked at the same time."""
 _PLACE = re.compile(r"(chat\.html)?(#(?!token=)[!-~]{0,1000})?")
@@ -160,7 +160,7 @@ class Login:
                 response = await answer(request)
             except RefusedError as error:
                 response = _error_page(error)
-            except IssuerError as error:
+            except OAuthError as error:
                 response = _error_page(RefusedError(502, "ISSUER_FAILED", str(error)))
             except BadTokenError as error:
                 response = _error_page(RefusedError(403, "FORBIDDEN", str(error)))
@@ -169,26 +169,9 @@ class Login:
 
         return endpoint
 
-    def _address(self, request: Request) -> str:
-        """Return the address of the gateway.
-
-        Raises:
-            RefusedError: It is not known.
-        """
-        if self._url is not None:
-            return self._url
-        if not is_loopback(request.url.hostname or ""):
-            raise RefusedError(
-                500,
-                "ADDRESS_UNKNOWN",
-                "the gateway does not know its address, where the identity provider sends people"
-                " back to; start it with --url https://…",
-            )
-        return str(request.base_url).rstrip("/")
-
     async def _begin(self, request: Request) -> Response:
         """Send a person to the identity provider."""
-        redirect_uri = f"{self._address(request)}{_CALLBACK}"
+        redirect_uri = f"{address_of(request, self._url)}{_CALLBACK}"
         metadata = await self._metadata()
         place = request.query_params.get("to", "")
         login = {
@@ -197,7 +180,6 @@ class Login:
             "verifier": secrets.token_urlsafe(48),
             "place": place if _PLACE.fullmatch(place) else "",
         }
-        digest = hashlib.sha256(login["verifier"].encode()).digest()
         url = httpx.URL(metadata.authorization_endpoint).copy_merge_params(
             {
                 "response_type": "code",
@@ -206,7 +188,7 @@ class Login:
                 "scope": self._table.scope,
                 "state": login["state"],
                 "nonce": login["nonce"],
-                "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+                "code_challenge": challenge_of(login["verifier"]),
                 "code_challenge_method": "S256",
             }
         )
@@ -228,7 +210,7 @@ class Login:
         if query.get("iss", self._issuer.url) != self._issuer.url or "code" not in query:
             raise RefusedError(400, "INVALID_REQUEST", "this is no answer of the identity provider")
         async with self._exchanges:
-            redirect_uri = f"{self._address(request)}{_CALLBACK}"
+            redirect_uri = f"{address_of(request, self._url)}{_CALLBACK}"
             claims = await self._exchange(query["code"], login, redirect_uri)
         caller = self._table.caller(claims)
         if not caller.may:
@@ -272,7 +254,7 @@ class Login:
     async def _metadata(self) -> Metadata:
         metadata = await self._issuer.metadata()
         if not metadata.authorization_endpoint or not metadata.token_endpoint:
-            raise IssuerError(f"the identity provider {self._issuer.url} has no login for people")
+            raise OAuthError(f"the identity provider {self._issuer.url} has no login for people")
         return metadata
 
     async def _exchange(self, code: str, login: Mapping[str, Any], redirect_uri: str) -> Claims:
@@ -280,7 +262,7 @@ class Login:
 
         Raises:
             RefusedError: It refuses the code, or cannot be read.
-            IssuerError: It does not answer, or with something else.
+            OAuthError: It does not answer, or with something else.
             BadTokenError: Its token is not taken.
         """
         metadata = await self._metadata()
@@ -289,24 +271,15 @@ class Login:
             "code": code,
             "redirect_uri": redirect_uri,
             "code_verifier": login["verifier"],
-            "client_id": self._client.id,
         }
-        headers: dict[str, str] = {}
-        if self._client.secret is not None and metadata.secret_in_body:
-            data["client_secret"] = self._client.secret
-        elif self._client.secret is not None:
-            del data["client_id"]
-            headers["Authorization"] = _basic(self._client.id, self._client.secret)
+        data, headers = with_client(
+            data, self._client.id, self._client.secret, metadata.client_auth
+        )
         answer = await asked_of("POST", metadata.token_endpoint, data=data, headers=headers)
         token = answer.body.get("id_token")
-        if answer.status != _OK or not isinstance(token, str):
-            said = " ".join(
-                str(answer.body.get(name, "")) for name in ("error", "error_description")
-            )
+        if answer.status != OK or not isinstance(token, str):
             raise RefusedError(
-                403,
-                "FORBIDDEN",
-                f"the identity provider does not take the code: {one_line(said, 300)}",
+                403, "FORBIDDEN", f"the identity provider does not take the code: {answer.reason()}"
             )
         rules = TokenRules((self._client.id,), is_id=True, nonce=login["nonce"])
         claims = await verified(token, self._issuer, rules)
@@ -322,8 +295,8 @@ class Login:
             return {}
         headers = {"Authorization": f"Bearer {access}"}
         answer = await asked_of("GET", metadata.userinfo_endpoint, headers=headers)
-        if answer.status != _OK or answer.body.get("sub") != subject:
-            raise IssuerError(f"{metadata.userinfo_endpoint} does not say who has logged in")
+        if answer.status != OK or answer.body.get("sub") != subject:
+            raise OAuthError(f"{metadata.userinfo_endpoint} does not say who has logged in")
         return answer.body
 
     async def _end(self, request: Request) -> Response:
@@ -351,12 +324,6 @@ def _root_of(request: Request) -> str:
     """Return the path below which the gateway is mounted."""
     root: str = request.scope.get("app_root_path", request.scope.get("root_path", ""))
     return root
-
-
-def _basic(client: str, secret: str) -> str:
-    """Return the header of a client with a secret (RFC 6749, 2.3.1)."""
-    pair = f"{quote(client, safe='')}:{quote(secret, safe='')}"
-    return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 def _error_page(error: RefusedError) -> Response:

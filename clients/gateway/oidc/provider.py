@@ -12,11 +12,11 @@ from starlette.routing import Route
 from perdure import errors, limits
 from perdure.clients.gateway.auth import Auth, Caller, asked, bearer_of
 from perdure.clients.gateway.oidc.claims import ClaimsTable
-from perdure.clients.gateway.oidc.fetching import check_url
 from perdure.clients.gateway.oidc.issuer import Issuer
 from perdure.clients.gateway.oidc.login import Login, LoginClient
 from perdure.clients.gateway.oidc.tokens import BadTokenError, TokenRules, verified
 from perdure.clients.gateway.problems import RefusedError
+from perdure.oauth.fetching import check_url
 
 METADATA = "/.well-known/oauth-protected-resource"
 """Where clients learn which authorization server issues tokens for the gateway (RFC 9728)."""

@@ -220,7 +220,9 @@ class Answer {
         fill(trouble, problem(error));
       }
     };
-    const asked = question(call.question, send);
+    const asked = question(call.question, send, () =>
+      post(path("turns", id, "login"), { call_id: call.call_id }),
+    );
     const form = h("div.agent", null, asked.shown, asked.fields, trouble);
     return form;
   }

@@ -64,7 +64,11 @@ export function decision({
   const view = () => {
     edited = null;
     if (call.question) {
-      const asked = question(call.question, (answer) => send("answer", null, answer));
+      const asked = question(
+        call.question,
+        (answer) => send("answer", null, answer),
+        () => post(path("turns", turnId, "login"), { call_id: call.call_id }),
+      );
       const declines = h(
         "div.buttons",
         null,

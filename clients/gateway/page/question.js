@@ -1,15 +1,16 @@
-// A question of a model: its options as buttons, a text, or a form from its JSON schema.
+// A question of a model: its options as buttons, a text, or a form from its JSON schema; or a login
+// that a server asks for.
 
-import { h, words } from "./dom.js";
-import { isJson } from "./format.js";
+import { fill, h, words } from "./dom.js";
+import { isJson, until } from "./format.js";
 import { problem } from "./dialogs.js";
 import { json } from "./parts.js";
 
 /**
  * The parts of a question: what is asked, and the fields of the answer. `send` is called with the
- * answer as JSON text.
+ * answer as JSON text, and `linkOf` returns where a person logs in, if that is asked for.
  */
-export function question({ text, options, form, default: otherwise }, send) {
+export function question({ text, options, form, login, default: otherwise }, send, linkOf) {
   const shown = h(
     "div",
     null,
@@ -18,6 +19,7 @@ export function question({ text, options, form, default: otherwise }, send) {
       ? null
       : h("p.small.muted", null, "Without an answer in time: ", JSON.stringify(otherwise)),
   );
+  if (login) return { shown, fields: loginOf(send, linkOf) };
   if (form) return { shown, fields: formOf(form, otherwise, send) };
   return { shown, fields: options.length ? optionsOf(options, send) : textOf(send) };
 }
@@ -30,6 +32,30 @@ function optionsOf(options, send) {
       h("button", { type: "button", onclick: () => send(JSON.stringify(option)) }, option),
     ),
   );
+}
+
+function loginOf(send, linkOf) {
+  const trouble = h("div");
+  const fields = h("div");
+  const ask = async () => {
+    fill(trouble);
+    try {
+      const { url, subject, server, expires_at } = await linkOf();
+      const opened = { href: url, target: "_blank", rel: "noopener noreferrer" };
+      const note = `For ${subject} alone, who gives access by it. It expires ${until(expires_at)}.`;
+      fill(fields, h("p", null, h("a", opened, `Log in at ${server}`)), h("p.small.muted", null, note));
+    } catch (error) {
+      fill(trouble, problem(error));
+    }
+  };
+  const buttons = h(
+    "div.buttons",
+    null,
+    h("button", { type: "button", onclick: () => send('"accept"') }, "It is done"),
+    h("button.primary", { type: "button", onclick: ask }, "Get the link"),
+  );
+  fill(fields, buttons);
+  return h("div", null, fields, trouble);
 }
 
 function textOf(send) {

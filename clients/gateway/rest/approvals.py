@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pydantic import JsonValue
 
 from perdure.base import Value
+from perdure.clients.gateway import connect
 from perdure.clients.gateway.inputs import Body
 from perdure.clients.gateway.operations import Call, operation
 from perdure.clients.gateway.options import Labelled
@@ -149,6 +152,36 @@ async def settle_call(call: Call, body: SettleCall) -> None:
     await call.client.turn(call.id).settle(
         body.call_id, body.settlement, body.result, token=body.token, by=call.caller.subject
     )
+
+
+class AskForLogin(Body):
+    """A call that waits for a login."""
+
+    call_id: str
+
+
+class LoginAddress(Value):
+    """Where the data subject of a turn logs in at an MCP server.
+
+    Attributes:
+        url: The address, for the browser of that person alone.
+        expires_at: Until when it is good.
+        server: The name of the MCP server.
+        subject: Who is to log in.
+    """
+
+    url: str
+    expires_at: datetime
+    server: str
+    subject: str
+
+
+@operation("POST", "/v1/turns/{id:path}/login", may="decide")
+async def ask_for_login(call: Call, body: AskForLogin) -> LoginAddress:
+    """Return where the data subject of a turn logs in, for a call that waits for that."""
+    link = await call.client.login_link(call.id, body.call_id)
+    url, expires_at = connect.link_to(call.gateway, call.request, link)
+    return LoginAddress(url=url, expires_at=expires_at, server=link.server, subject=link.subject)
 
 
 @operation("POST", "/v1/turns/{id:path}/answer", may="decide")

@@ -7,6 +7,7 @@ its erasure. While the store does not answer, keys that are kept serve on for `K
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import logging
 import os
@@ -127,13 +128,44 @@ class SubjectKeys:
         """
         return await asyncio.to_thread(self._id_for, subject)
 
+    async def subject_of(self, key: str) -> str:
+        """Return the data subject of a key.
+
+        Raises:
+            KeyStoreError: The store does not answer, or has never had the key.
+        """
+        stored = await self.ask(lambda: self.store.get(key))
+        if stored is None:
+            raise errors.KeyStoreError(f"{self.store.name} has no key {key}")
+        return stored.subject
+
+    def seal(self, purpose: str, content: bytes) -> str:
+        """Return a text that only processes with these keys of the environment can read."""
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = self._masters[self._first].encrypt(nonce, content, _for_purpose(purpose))
+        return base64.urlsafe_b64encode(nonce + sealed).decode().rstrip("=")
+
+    def unseal(self, purpose: str, text: str) -> bytes | None:
+        """Return what was sealed for a purpose; None if the text was not."""
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        except ValueError:
+            return None
+        nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+        for master in self._masters.values():
+            with contextlib.suppress(InvalidTag, ValueError):
+                return master.decrypt(nonce, content, _for_purpose(purpose))
+        return None
+
     async def known(self, subject: str) -> list[StoredKey]:
         """Return the keys of a subject, the oldest first.
 
         Raises:
             KeyStoreError: The store does not answer.
         """
-        return await self._in_thread(lambda: self.store.of_subject(subject))
+        return await self.ask(lambda: self.store.of_subject(subject))
 
     async def in_use(self) -> AsyncIterator[StoredKey]:
         """Yield the keys that are not erased, which are read page by page.
@@ -148,7 +180,7 @@ class SubjectKeys:
                 " of perdure.temporal.encryption.key_stores.KeyStore"
             )
         after = ""
-        while page := await self._in_thread(partial(self.store.in_use, after, _PAGE)):
+        while page := await self.ask(partial(self.store.in_use, after, _PAGE)):
             for key in page:
                 yield key
             after = page[-1].id
@@ -172,7 +204,7 @@ class SubjectKeys:
         Raises:
             KeyStoreError: The store does not answer.
         """
-        await self._in_thread(lambda: self.store.begin_erasure(subject))
+        await self.ask(lambda: self.store.begin_erasure(subject))
 
     async def destroy(self, subject: str) -> list[StoredKey]:
         """Destroy the keys of a subject, and return what the store has of them afterwards.
@@ -180,7 +212,7 @@ class SubjectKeys:
         Raises:
             KeyStoreError: The store does not answer, or still has a key.
         """
-        await self._in_thread(lambda: self.store.destroy(subject, datetime.now(UTC)))
+        await self.ask(lambda: self.store.destroy(subject, datetime.now(UTC)))
         keys = await self.known(subject)
         if any(key.wrapped or key.state != KeyState.ERASED for key in keys):
             raise errors.KeyStoreError(
@@ -197,7 +229,7 @@ class SubjectKeys:
         Raises:
             KeyStoreError: It does not.
         """
-        await self._in_thread(self.store.check)
+        await self.ask(self.store.check)
 
     def _id_for(self, subject: str) -> str:
         keys = self._asked(lambda: self.store.of_subject(subject))
@@ -276,7 +308,12 @@ class SubjectKeys:
             if now - kept.at > limit or len(self._kept) >= _KEYS_KEPT:
                 self._kept.pop(name, None)
 
-    async def _in_thread(self, ask: Callable[[], T]) -> T:
+    async def ask(self, ask: Callable[[], T]) -> T:
+        """Return an answer of the store.
+
+        Raises:
+            KeyStoreError: It does not answer.
+        """
         return await asyncio.to_thread(self._asked, ask)
 
     def _asked(self, ask: Callable[[], T]) -> T:
@@ -313,6 +350,10 @@ class SubjectKeys:
 def _bound_to(key: StoredKey) -> bytes:
     """Return what is authenticated with a wrapped key, so that rows cannot be exchanged."""
     return b"\0".join((b"perdure-data-key", key.id.encode(), key.subject.encode()))
+
+
+def _for_purpose(purpose: str) -> bytes:
+    return b"\0".join((b"perdure-sealed", purpose.encode()))
 
 
 def of(codec: Any) -> SubjectKeys | None:

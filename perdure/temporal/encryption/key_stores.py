@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from perdure import errors
 from perdure.temporal.encryption import user_objects
@@ -97,6 +97,45 @@ class KeyStore(Protocol):
 
     def destroy(self, subject: str, at: datetime) -> None:
         """Destroy the keys of a subject so that they cannot be restored, and keep their ids."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredSecret:
+    """A secret of a data subject as it is stored: encrypted with the data key of the subject.
+
+    Attributes:
+        subject: The data subject.
+        name: Its name.
+        key: The id of the data key.
+        sealed: The encrypted secret.
+        version: Another number with each change.
+    """
+
+    subject: str
+    name: str
+    key: str
+    sealed: bytes
+    version: int
+
+
+@runtime_checkable
+class SecretStore(Protocol):
+    """A key store that keeps secrets of data subjects as well, as those of Perdure do.
+
+    `KeyStore.destroy` destroys the secrets of the subject, too.
+    """
+
+    def secret(self, subject: str, name: str) -> StoredSecret | None:
+        """Return a secret; None if there is none."""
+
+    def put_secret(self, secret: StoredSecret, replaces: int | None) -> bool:
+        """Store a secret instead of that of a version; with None, if there is none of the name.
+
+        Returns False, and stores nothing, if that does not hold.
+        """
+
+    def drop_secret(self, subject: str, name: str) -> None:
+        """Destroy a secret, if there is one."""
 
 
 def from_environment() -> KeyStore | None:

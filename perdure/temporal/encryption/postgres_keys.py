@@ -42,8 +42,8 @@ class PostgresKeys(SqlKeys):
             yield connection.cursor()
 
     def purge(self) -> None:
-        """Have the database write the table anew, without earlier versions of its rows."""
+        """Have the database write the tables anew, without earlier versions of their rows."""
         with self._connect(
             self._address, connect_timeout=_PATIENCE_S, autocommit=True
         ) as connection:
-            connection.execute("VACUUM FULL perdure_subject_keys")
+            connection.execute("VACUUM FULL perdure_subject_keys, perdure_subject_secrets")

@@ -1,4 +1,4 @@
-"""Data keys in one table of a database, as SQLite and PostgreSQL have it."""
+"""Data keys and secrets in tables of a database, as SQLite and PostgreSQL have them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from perdure.temporal.encryption.key_stores import KeyState, StoredKey
+from perdure.temporal.encryption.key_stores import KeyState, StoredKey, StoredSecret
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS perdure_subject_keys (
@@ -25,6 +25,16 @@ CREATE TABLE IF NOT EXISTS perdure_subject_keys (
 _ONE_KEY = """
 CREATE UNIQUE INDEX IF NOT EXISTS perdure_subject_keys_in_use
 ON perdure_subject_keys (subject) WHERE state <> 'erased'
+"""
+_SECRETS = """
+CREATE TABLE IF NOT EXISTS perdure_subject_secrets (
+    subject TEXT NOT NULL,
+    name TEXT NOT NULL,
+    key TEXT NOT NULL,
+    sealed {blob} NOT NULL,
+    version BIGINT NOT NULL,
+    PRIMARY KEY (subject, name)
+)
 """
 _COLUMNS = "id, subject, master, wrapped, state, created_at, erased_at"
 _SELECT = f"SELECT {_COLUMNS} FROM perdure_subject_keys"  # noqa: S608 - no values
@@ -124,7 +134,51 @@ class SqlKeys(ABC):
             " erased_at = ? WHERE subject = ? AND state <> 'erased' RETURNING id",
             *(b"", at.isoformat(), subject),
         )
+        self._rows("DELETE FROM perdure_subject_secrets WHERE subject = ? RETURNING name", subject)
         self.purge()
+
+    def secret(self, subject: str, name: str) -> StoredSecret | None:
+        """Return a secret; None if there is none."""
+        rows = self._rows(
+            "SELECT key, sealed, version FROM perdure_subject_secrets"
+            " WHERE subject = ? AND name = ?",
+            *(subject, name),
+        )
+        if not rows:
+            return None
+        [(key, sealed, version)] = rows
+        return StoredSecret(
+            subject=subject, name=name, key=key, sealed=bytes(sealed), version=version
+        )
+
+    def put_secret(self, secret: StoredSecret, replaces: int | None) -> bool:
+        """Store a secret instead of that of a version; with None, if there is none of the name.
+
+        Returns False, and stores nothing, if that does not hold.
+        """
+        if replaces is None:
+            return bool(
+                self._rows(
+                    "INSERT INTO perdure_subject_secrets (subject, name, key, sealed, version)"
+                    " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING version",
+                    *(secret.subject, secret.name, secret.key, secret.sealed, secret.version),
+                )
+            )
+        return bool(
+            self._rows(
+                "UPDATE perdure_subject_secrets SET key = ?, sealed = ?, version = ?"
+                " WHERE subject = ? AND name = ? AND version = ? RETURNING version",
+                *(secret.key, secret.sealed, secret.version),
+                *(secret.subject, secret.name, replaces),
+            )
+        )
+
+    def drop_secret(self, subject: str, name: str) -> None:
+        """Destroy a secret, if there is one."""
+        self._rows(
+            "DELETE FROM perdure_subject_secrets WHERE subject = ? AND name = ? RETURNING name",
+            *(subject, name),
+        )
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:
         with self._ready() as cursor:
@@ -137,6 +191,7 @@ class SqlKeys(ABC):
             if not self._is_set_up:
                 cursor.execute(_TABLE.format(blob=self.blob))
                 cursor.execute(_ONE_KEY)
+                cursor.execute(_SECRETS.format(blob=self.blob))
                 self._is_set_up = True
             yield cursor
 

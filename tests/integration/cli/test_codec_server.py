@@ -11,10 +11,10 @@ from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import DataConverter
 
 from perdure import errors, limits
-from perdure.clients.gateway.addresses import is_loopback
 from perdure.clients.gateway.codec_server import codec_server
 from perdure.temporal.data_converter import encrypting
 from perdure.temporal.encryption.keys import new_entry, parsed
+from perdure.text import is_loopback
 
 UI = "https://temporal.example.com"
 TOKEN = "a-token-of-the-codec-server-0123456789"

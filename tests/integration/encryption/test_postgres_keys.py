@@ -22,6 +22,7 @@ from perdure.temporal.encryption import contexts, key_stores
 from perdure.temporal.encryption.codec import Encryption
 from perdure.temporal.encryption.data_keys import SubjectKeys
 from perdure.temporal.encryption.rewrapping import rewrap
+from perdure.temporal.encryption.vault import Vault
 from perdure.temporal.payloads import decoded
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -173,6 +174,38 @@ def test_wrapping_is_replaced_in_postgresql(store: key_stores.KeyStore) -> None:
     assert after is not None
     assert (after.master, after.wrapped) == ("", b"")
     assert store.get("data/2") is None
+
+
+@pytest.mark.accepts("G144")
+async def test_machines_share_secrets_in_postgresql(
+    store: key_stores.KeyStore, address: str
+) -> None:
+    """One of many that write at once does; and the erasure of the subject is the secret's end."""
+    subject, name = "customer-0815", "tokens https://calendar.example.com/mcp"
+    vaults = [Vault(SubjectKeys(store, MASTER)) for _ in range(8)]
+    first = await asyncio.gather(*(each.write(subject, name, b"one", None) for each in vaults))
+    [version] = filter(None, first)
+    later = await asyncio.gather(*(each.write(subject, name, b"two", version) for each in vaults))
+    found = await vaults[0].read(subject, name)
+    others = await vaults[0].read("customer-4711", name)
+    sealed = _sealed(store, subject, name)
+    await SubjectKeys(store, MASTER).destroy(subject)
+    written = await vaults[1].write(subject, name, b"three", next(filter(None, later)))
+
+    assert len([*filter(None, later)]) == 1
+    assert found is not None
+    assert found.content == b"two"
+    assert others is None
+    assert written is None
+    assert await vaults[2].read(subject, name) is None
+    assert sealed not in stored_by(address)
+
+
+def _sealed(store: key_stores.KeyStore, subject: str, name: str) -> bytes:
+    assert isinstance(store, key_stores.SecretStore)
+    stored = store.secret(subject, name)
+    assert stored is not None
+    return stored.sealed
 
 
 @pytest.mark.accepts("G98")

@@ -77,7 +77,7 @@ const provider = new Provider(issuer, {
       }),
     },
   },
-  scopes: ["openid", "profile", "email"],
+  scopes: ["openid", "profile", "email", "offline_access"],
 });
 const server = provider.listen(Number(PORT), "127.0.0.1", () => console.log(issuer));
 process.stdin.once("data", () => server.close());

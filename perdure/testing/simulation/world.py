@@ -209,7 +209,12 @@ class SimulatedWorld:
         tool = agent.tool(name) if agent else None
         if effect_key:
             paid = self.payments.make(activity, run, effect_key)
-            return paid if paid.is_error or not run.token else self.jobs.start(activity, run)
+            if paid.is_error or not run.token:
+                return paid
+            started = self.jobs.start(activity, run)
+            if started.is_error:  # the tool says so, and tells the truth
+                self.payments.ledger.pop()
+            return started
         if (inquiry := self.servers.inquiry(activity, run)) is not None:
             return ToolOutput(content="", inquiry=inquiry)
         may_repeat, only_reads = bool(tool and tool.is_idempotent), bool(tool and tool.is_read_only)

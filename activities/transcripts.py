@@ -17,20 +17,18 @@ import threading
 from dataclasses import dataclass, replace
 
 from temporalio import activity
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from perdure import errors, limits
+from perdure.activities.history_folds import fold_all, fold_tail
 from perdure.temporal import outcomes
-from perdure.temporal.histories.fetching import backwards, recorded
 from perdure.temporal.histories.origins import with_session
-from perdure.temporal.histories.turn_history import HistoryReader, key_of
 from perdure.temporal.recent import Recent
 from perdure.turn import steps, take_over
 from perdure.turn.calls import asks_again, ready_for, runs_tools
-from perdure.turn.facts import ModelAnswered, Recorded, Scheduled
+from perdure.turn.facts import ModelAnswered
 from perdure.turn.fold import apply
-from perdure.turn.keys import AgentKey, Key, ModelKey, ToolKey, parse_key
+from perdure.turn.keys import ModelKey, ToolKey, parse_key
 from perdure.turn.state import TurnState
 from perdure.turn.transcript import Transcript
 from perdure.turn.wire import ModelCall, ToolOutput
@@ -176,11 +174,11 @@ class Transcripts:
                 state = known.state if own_key is None else ready_for(known.state, own_key)
                 if _matches(state, call):
                     return state
-                state = await _fold_tail(client, turn_id, run_id, own_key, known.answered)
+                state = await fold_tail(client, turn_id, run_id, own_key, known.answered)
                 if _matches(state, call):
                     return state
         for _ in range(2):
-            state = await _fold_all(client, turn_id, run_id, own_key)
+            state = await fold_all(client, turn_id, run_id, own_key)
             if _matches(state, call):
                 return state
         raise errors.TranscriptMismatchError(
@@ -193,7 +191,7 @@ class Transcripts:
         """Return the state of the activity's turn, up to that activity."""
         assert info.workflow_id
         assert info.workflow_run_id
-        state = await _fold_all(
+        state = await fold_all(
             client, info.workflow_id, info.workflow_run_id, parse_key(info.activity_id)
         )
         return await self._whole(client, info, state)
@@ -205,44 +203,3 @@ def _matches(state: TurnState, call: ModelCall) -> bool:
 
 def _waits_for(state: TurnState, key: ToolKey, call_id: str) -> bool:
     return steps.is_open(state, key) and state.open_step.at(key.call).call.id == call_id
-
-
-async def _fold_all(client: Client, turn_id: str, run_id: str, own_key: Key | None) -> TurnState:
-    state = TurnState()
-    async for _, fact in recorded(client, turn_id, run_id, is_worker=True):
-        if own_key is not None and fact == Scheduled(own_key):
-            return ready_for(state, own_key)
-        state = state if fact is None else apply(state, fact)
-    return state
-
-
-async def _since(client: Client, turn_id: str, run_id: str, step: int) -> list[HistoryEvent]:
-    """Return the events since the answer of a step, reading history backwards."""
-    events: list[HistoryEvent] = []
-    async for event in backwards(client, turn_id, run_id):
-        key = key_of(event)
-        if isinstance(key, AgentKey | ModelKey) and key.step <= step:
-            break
-        events.append(event)
-    return events[::-1]
-
-
-async def _fold_tail(
-    client: Client, turn_id: str, run_id: str, own_key: Key | None, state: TurnState
-) -> TurnState:
-    """Fold what happened since the last answer in `state`."""
-    answered = state.step_count + bool(state.open_step.calls)
-    reader = HistoryReader(client.data_converter, is_worker=True)
-    for event in await _since(client, turn_id, run_id, answered):
-        for fact in await reader.facts(event):
-            if own_key is not None and fact == Scheduled(own_key):
-                return ready_for(state, own_key)
-            if _is_news(fact, answered):
-                state = apply(state, fact)
-    return state
-
-
-def _is_news(fact: Recorded, answered: int) -> bool:
-    """Return whether a fact is new: a tail may begin with events that are folded already."""
-    key: Key | None = getattr(fact, "key", None)
-    return not isinstance(key, AgentKey | ModelKey) or key.step > answered

@@ -84,7 +84,6 @@ MISSING: dict[str, set[str]] = {
         "history",
         "labels",
         "allowed_tools",
-        "subject",
         "version",
         *OF_PROGRAMS,
         *URLS,

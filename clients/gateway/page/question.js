@@ -43,7 +43,8 @@ function loginOf(send, linkOf) {
       const { url, subject, server, expires_at } = await linkOf();
       const opened = { href: url, target: "_blank", rel: "noopener noreferrer" };
       const note = `For ${subject} alone, who gives access by it. It expires ${until(expires_at)}.`;
-      fill(fields, h("p", null, h("a", opened, `Log in at ${server}`)), h("p.small.muted", null, note));
+      const link = h("p", null, h("a", opened, `Log in at ${server}`));
+      fill(fields, link, h("p.small.muted", null, note));
     } catch (error) {
       fill(trouble, problem(error));
     }

@@ -256,7 +256,8 @@ async def test_agents_are_models_and_tokens_are_estimated(runtime: Runtime) -> N
     assert models.keys() >= {"open", "desk"}
     assert models["desk"] == desk
     assert desk.created > 0
-    assert theirs == ["open"]
+    assert "open" in theirs
+    assert "desk" not in theirs  # other tests have turns of this tenant, too
     assert (type(unknown), unknown.code) == (openai.NotFoundError, "MODEL_NOT_FOUND")
     assert 150 < counted.input_tokens < 300
     assert {one.code for one in refused} == {"NOT_SUPPORTED"}

@@ -15,7 +15,7 @@ from perdure.worker import AgentWorker
 
 from ...conftest import Runtime, eventually
 
-PROMPTLY_S = 5.0
+PROMPTLY_S = 20.0
 
 
 class Shelf:

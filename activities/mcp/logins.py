@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +37,13 @@ class LoginNeededError(Exception):
 
     Attributes:
         scopes: What the server has demanded, if it has said so.
+        has_them: Whether the login that was refused has these scopes.
     """
 
-    def __init__(self, scopes: Sequence[str] = ()) -> None:
+    def __init__(self, scopes: Sequence[str] = (), *, has_them: bool = False) -> None:
         super().__init__("the person has to log in")
         self.scopes = tuple(scopes)
+        self.has_them = has_them
 
 
 @dataclass(frozen=True)
@@ -84,14 +86,14 @@ class PersonalTransport(httpx2.AsyncBaseTransport):
             except (OAuthError, errors.PerdureError) as error:
                 return _refusal(request, one_line(f"no token: {error}", _CHARACTERS))
             if token is None or token == lacking:
-                return _refusal(request, "the person has to log in", needs_login=scopes)
+                return self._login_needed(request, scopes)
             self._hide(token)
             request.headers["authorization"] = f"Bearer {token}"
             response = await self._inner.handle_async_request(request)
             if response.status_code == httpx2.codes.FORBIDDEN and (scopes := _lacking(response)):
                 await response.aclose()
                 if lacking:  # another login lacks them as well
-                    return _refusal(request, "the person has to log in", needs_login=scopes)
+                    return self._login_needed(request, scopes)
                 self._person.grants.forget(self._person.subject, self._url)
                 lacking = token
                 continue  # another process may have a login that is good for more
@@ -99,8 +101,13 @@ class PersonalTransport(httpx2.AsyncBaseTransport):
                 return response
             await response.aclose()
             if refused:  # a new token is refused as well
-                return _refusal(request, "the person has to log in", needs_login=[])
+                return self._login_needed(request, [])
             refused = token
+
+    def _login_needed(self, request: httpx2.Request, scopes: Sequence[str]) -> httpx2.Response:
+        has = self._person.grants.scopes(self._person.subject, self._url)
+        needs = {"scopes": [*scopes], "has_them": bool(scopes) and {*scopes} <= {*has}}
+        return _refusal(request, "the person has to log in", needs)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -118,10 +125,16 @@ def _lacking(response: httpx2.Response) -> list[str]:
 
 
 def _refusal(
-    request: httpx2.Request, message: str, needs_login: Collection[str] | None = None
+    request: httpx2.Request, message: str, needs: Mapping[str, Any] | None = None
 ) -> httpx2.Response:
-    """Return the answer to a request that the server has not carried out."""
-    data = {"mark": _MARK, "scopes": None if needs_login is None else list(needs_login)}
+    """Return the answer to a request that the server has not carried out.
+
+    Args:
+        request: The request.
+        message: Why.
+        needs: What the person has to log in for; None if a login does not help.
+    """
+    data = {"mark": _MARK, "needs": needs}
     error = {"code": _CODE, "message": message, "data": data}
     return httpx2.Response(
         httpx2.codes.UNAUTHORIZED,
@@ -137,7 +150,7 @@ def needed_by(error: BaseException) -> LoginNeededError | None:
         error = error.exceptions[0]
     data: Any = error.data if isinstance(error, MCPError) else None
     is_own = isinstance(data, dict) and data.get("mark") == _MARK
-    return LoginNeededError(data["scopes"]) if is_own and data["scopes"] is not None else None
+    return LoginNeededError(**data["needs"]) if is_own and data["needs"] is not None else None
 
 
 def asked(
@@ -149,7 +162,8 @@ def asked(
 ) -> ToolOutput:
     """Return the result of a call that a login is necessary for: a question to the person.
 
-    If nobody has logged in, the model reads that, and so does a read-back, which asks nobody.
+    If nobody has logged in, or the server refuses a login with all that it demands, the model reads
+    that, and so does a read-back, which asks nobody.
     """
     how = server.how_to_log_in
     assert how is not None
@@ -165,6 +179,12 @@ def asked(
         return error_result(
             f"{tool} was not called: {word(person.subject)} has to log in at the MCP server"
             f" {server.name!r}, and {why}"
+        )
+    if last is not None and needed.has_them:  # a further login would be refused as well
+        return error_result(
+            f"{tool} was not called: {word(person.subject)} has logged in at the MCP server"
+            f" {server.name!r} with the scopes that it demands ({', '.join(needed.scopes)}), and it"
+            " refuses the call nevertheless"
         )
     text = f"{word(person.subject)} has to log in at {server.url}"
     question = ServerQuestion(key=KEY, text=text, login=how.request(server.url, needed.scopes))

@@ -113,7 +113,8 @@ def _auth_of(server: AuthorizationServer) -> ClientAuth:
         if auth in supported:
             return auth
     raise OAuthError(
-        f"the authorization server {server.issuer} takes none of {', '.join(_AUTHS)} from clients"
+        f"the authorization server {server.issuer} wants clients that say who they are by"
+        f" {quoted(one_line(', '.join(supported), 100))}; Perdure knows {', '.join(_AUTHS)}"
     )
 
 

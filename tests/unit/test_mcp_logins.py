@@ -73,8 +73,8 @@ async def answered(people: People, url: str, method: str = "ping") -> dict[str, 
 
 
 def needed(answer: dict[str, Any]) -> object:
-    """The scopes that a person is asked for; None if nobody is asked."""
-    return answer["error"]["data"]["scopes"]
+    """The scopes that a person is asked for."""
+    return answer["error"]["data"]["needs"]["scopes"]
 
 
 @pytest.mark.accepts("G136")
@@ -108,6 +108,25 @@ async def test_scopes_of_a_refusal_are_those_that_scopes_can_be(people: People) 
 
         assert needed(answer) == found
         assert len(server.tokens) == 1
+
+
+@pytest.mark.accepts("G146")
+async def test_refusal_of_a_login_with_the_demanded_scopes_is_told_from_that_of_another(
+    people: People,
+) -> None:
+    """Another login would help with the other only."""
+    people.issuer.metadata["scopes_supported"] = ["profile", "offline_access"]
+    found = []
+    for demanded in ("profile", "profile admin"):
+        with Hostile() as server:
+            challenge = f'Bearer error="insufficient_scope", scope="{demanded}"'
+            server.answers["ping"] = 403, {"www-authenticate": challenge}, ""
+            tokens = await people.tokens(scopes=["profile"])
+            await people.grants().keep(SUBJECT, server.url, tokens)
+            answer = await answered(people, server.url)
+        found.append((needed(answer), answer["error"]["data"]["needs"]["has_them"]))
+
+    assert found == [(["profile"], True), (["profile", "admin"], False)]
 
 
 @pytest.mark.accepts("G136")

@@ -126,7 +126,10 @@ def test_server_elsewhere_cannot_have_this_machine_called(url: str) -> None:
         ({"token_endpoint": "http://id.example.com/token"}, "https"),
         ({"token_endpoint": None}, "not valid: token_endpoint"),
         ({"registration_endpoint": "http://id.example.com/register"}, "https"),
-        ({"token_endpoint_auth_methods_supported": ["tls_client_auth"]}, "takes none of"),
+        (
+            {"token_endpoint_auth_methods_supported": ["tls_client_auth"]},
+            'by "tls_client_auth"; Perdure knows none, ',
+        ),
     ],
 )
 async def test_metadata_of_an_authorization_server_that_is_not_taken(

@@ -207,17 +207,24 @@ async def test_registered_client_may_get_a_secret(
     assert tokens.client_secret == issuer.secrets[tokens.client_id]
 
 
-@pytest.mark.accepts("G124")
-@pytest.mark.parametrize("secret", [None, "a secret: with + and %"])
+@pytest.mark.accepts("G124", "G147")
+@pytest.mark.parametrize(
+    ("client_id", "secret"),
+    [
+        ("by hand", None),
+        ("by hand", "a secret: with + and %"),
+        ("https://agents.example.com/client.json", None),
+    ],
+)
 async def test_client_that_was_registered_by_hand(
-    issuer: FakeIssuer, calendar: Calendar, secret: str | None
+    issuer: FakeIssuer, calendar: Calendar, client_id: str, secret: str | None
 ) -> None:
-    """With a secret or without; none is registered then."""
+    """With a secret or without, or by a document that describes it; none is registered then."""
     if secret is not None:
-        issuer.secrets["by hand"] = secret
-    tokens = await log_in(calendar, client_id="by hand", client_secret=secret)
+        issuer.secrets[client_id] = secret
+    tokens = await log_in(calendar, client_id=client_id, client_secret=secret)
 
-    assert tokens.client_id == "by hand"
+    assert tokens.client_id == client_id
     assert "/realms/test/register" not in issuer.requests
 
 

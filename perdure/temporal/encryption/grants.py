@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import not_
 from typing import Any
@@ -92,6 +92,11 @@ class Grants:
     def forget(self, subject: str, url: str) -> None:
         """Ask the vault before the next use: the server wants more than the token is good for."""
         self._kept.drop((subject, url))
+
+    def scopes(self, subject: str, url: str) -> Sequence[str]:
+        """Return what the token that was read last is good for, as far as that is known."""
+        kept = self._kept.get((subject, url))
+        return kept[0].scopes if kept is not None else ()
 
     async def keep(self, subject: str, url: str, tokens: Tokens) -> None:
         """Keep the tokens of a login, instead of those of an earlier one.

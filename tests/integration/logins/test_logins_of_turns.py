@@ -7,8 +7,9 @@ import pytest
 from perdure import errors
 from perdure.agents.mcp_logins import MCPLogin
 from perdure.clients import AgentClient, Turn
-from perdure.testing import says
+from perdure.testing import ScriptedModel, says
 from perdure.values.approvals import PendingApproval
+from perdure.values.messages import ToolMessage
 from perdure.values.reports import AgentReport
 
 from ...support.data_subjects import home
@@ -165,6 +166,28 @@ async def test_login_asks_for_the_scopes_that_a_call_lacks(office: Office) -> No
     assert first.scopes == ("profile",)
     assert second.scopes == ("profile", "events.write")
     assert office.calendar.events == {"anna": ["Lunch"]}
+
+
+@pytest.mark.accepts("G146")
+async def test_server_that_refuses_a_login_with_all_that_it_demands(office: Office) -> None:
+    """The person is asked once, and the model reads it."""
+    office.calendar.scopes["add_event"] = "events.write"
+    office.calendar.is_never_enough = True
+    office.issuer.metadata["scopes_supported"] = ["events.write"]
+    model = ScriptedModel(LOG_IN, LUNCH, DONE)
+    client = await office.client()
+    async with office.worker(model=model).running(client.temporal):
+        turn = await office.start(client)
+        await office.log_in(client, turn)
+        await office.log_in(client, turn, "add_event")
+        await turn.result()
+        await replay(client, turn)
+
+    last = model.requests[-1].messages[-1]
+    assert isinstance(last, ToolMessage)
+    assert last.results[0].is_error
+    assert "with the scopes that it demands (events.write), and it refuses the call" in str(last)
+    assert office.calendar.events == {}
 
 
 @pytest.mark.accepts("G133")

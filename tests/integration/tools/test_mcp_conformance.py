@@ -16,7 +16,7 @@ from perdure.testing import ScriptedModel, says
 from ...conftest import Runtime
 from ...support.gateway.served import served
 from ...support.mcp import conformance
-from ...support.mcp.conformance import CLIENT, SERVER, NotInstalledError, Scenario
+from ...support.mcp.conformance import CLIENT, LOGINS, SERVER, NotInstalledError, Scenario
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +57,30 @@ async def test_gateway_is_a_server_as_the_page_says(
 @pytest.mark.accepts("H243")
 async def test_agent_is_a_client_as_the_page_says(suite: Path, tmp_path: Path) -> None:
     """A turn on a server of its own for each scenario."""
-    program = Path(conformance.__file__).with_name("conformance_client.py")
-    command = ("client", "--command", f"{sys.executable} {program}", "--timeout", "90000")
     results: list[conformance.Result] = []
     for scenario in CLIENT:
-        output = tmp_path / scenario.name
-        results += await conformance.run(suite, output, *command, "--scenario", scenario.name)
+        results += await as_client(suite, tmp_path, scenario)
 
     compared(results, CLIENT)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("G145")
+@pytest.mark.parametrize("scenario", LOGINS, ids=lambda scenario: scenario.name)
+async def test_person_logs_in_for_a_client_as_the_page_says(
+    suite: Path, tmp_path: Path, scenario: Scenario
+) -> None:
+    """What passes passes without a warning."""
+    [result] = await as_client(suite, tmp_path, scenario)
+
+    compared([result], (scenario,))
+    assert not result.warnings
+
+
+async def as_client(suite: Path, output: Path, scenario: Scenario) -> list[conformance.Result]:
+    """Run a scenario with an agent as the client."""
+    program = Path(conformance.__file__).with_name("conformance_client.py")
+    command = ("client", "--command", f"{sys.executable} {program}", "--timeout", "90000")
+    return await conformance.run(
+        suite, output / scenario.name, *command, "--scenario", scenario.name
+    )

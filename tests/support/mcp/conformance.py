@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Scenario:
 
     Attributes:
         name: Its name.
-        reason: Why it does not apply; empty for one that passes.
+        reason: Why it fails or does not apply; empty for one that passes.
         note: What is to say of one that passes.
         applies: Whether it applies; one that does and has a reason fails.
     """
@@ -118,17 +118,72 @@ CLIENT = (
         "a server of this revision asks during the call; only one of 2026-07-28 can ask people",
     ),
 )
-"""The scenarios for clients, with an agent that has the suite as its server. Those about OAuth are
-left out.
-"""
+"""The scenarios for clients, with an agent that has the suite as its server."""
+_NO_METADATA = (
+    "the server does not name its authorization server (RFC 9728), as those of 2025-03-26 did not;"
+)
+LOGINS = (
+    *(
+        Scenario(f"auth/{name}", note=note)
+        for name, note in (
+            ("metadata-default", ""),
+            ("metadata-var1", ""),
+            ("metadata-var2", ""),
+            ("metadata-var3", ""),
+            (
+                "basic-cimd",
+                "with the document as `client_id` of `MCPLogin`; otherwise a client is registered",
+            ),
+            ("scope-from-www-authenticate", ""),
+            ("scope-from-scopes-supported", ""),
+            ("scope-omitted-when-undefined", ""),
+            ("scope-step-up", ""),
+            ("scope-retry-limit", "the person logs in once, and the model reads the refusal"),
+            ("token-endpoint-auth-basic", ""),
+            ("token-endpoint-auth-post", ""),
+            ("token-endpoint-auth-none", ""),
+            ("pre-registration", ""),
+            ("resource-mismatch", "the login cannot be begun"),
+            ("offline-access-scope", ""),
+            ("offline-access-not-supported", ""),
+        )
+    ),
+    Scenario(
+        "auth/2025-03-26-oauth-metadata-backcompat",
+        f"{_NO_METADATA} what the scenario has in its place names another issuer than the address"
+        " at which it is (RFC 8414, 3.3), which Perdure refuses",
+        applies=True,
+    ),
+    Scenario(
+        "auth/2025-03-26-oauth-endpoint-fallback",
+        f"{_NO_METADATA} Perdure does not guess where people log in, nor whether there is PKCE",
+        applies=True,
+    ),
+    Scenario(
+        "auth/client-credentials-jwt",
+        "nobody logs in: a program gets a token for itself, with `private_key_jwt`, which Perdure"
+        " does not have",
+    ),
+    Scenario(
+        "auth/client-credentials-basic",
+        "nobody logs in: a program gets a token for itself; such a token comes from the"
+        " environment, with `headers_env`",
+    ),
+    Scenario(
+        "auth/cross-app-access-complete-flow",
+        "nobody logs in: a token of the company's identity provider is exchanged",
+    ),
+)
+"""The scenarios for clients in which a server needs a token, with a person who logs in at once."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a scenario: its failures, in words."""
+    """What became of a scenario: its failures and warnings, in words."""
 
     name: str
     failures: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 class NotInstalledError(Exception):
@@ -173,17 +228,21 @@ async def run(modules: Path, output: Path, *arguments: str) -> list[Result]:
 def _results(output: Path) -> Iterable[Result]:
     for file in sorted(output.glob("**/checks.json")):
         checks = json.loads(file.read_text(encoding="utf-8"))
-        failures = [
-            f"{check['id']}: {check.get('errorMessage', '')}"
-            for check in checks
-            if check["status"] == "FAILURE"
-        ]
-        yield Result(_name(file.parent.name), tuple(failures))
+        name = _name(str(file.parent.relative_to(output)))
+        yield Result(name, _said(checks, "FAILURE"), _said(checks, "WARNING"))
+
+
+def _said(checks: Iterable[Mapping[str, str]], status: str) -> tuple[str, ...]:
+    return tuple(
+        f"{check['id']}: {check.get('errorMessage') or check['description']}"
+        for check in checks
+        if check["status"] == status
+    )
 
 
 def _name(folder: str) -> str:
     """The name of a scenario, from that of the folder with its results, which has the time."""
-    scenarios = {scenario.name for scenario in (*SERVER, *CLIENT)}
+    scenarios = {scenario.name for scenario in (*SERVER, *CLIENT, *LOGINS)}
     found = [name for name in scenarios if folder.removeprefix("server-").startswith(f"{name}-20")]
     found += [name for name in scenarios if folder.startswith(f"server-{name}-20")]
     return max(found, key=len, default=folder)

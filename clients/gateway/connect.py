@@ -28,6 +28,7 @@ from perdure.clients.gateway.own_address import address_of
 from perdure.clients.gateway.problems import RefusedError, problem_of
 from perdure.clients.gateway.static_page import HEADERS
 from perdure.clients.logins import LoginLink
+from perdure.temporal.acts.sources import through
 from perdure.temporal.encryption import data_subjects
 from perdure.text import is_loopback
 
@@ -128,7 +129,8 @@ class _Pages:
                 "this login was not begun in this browser, or too long ago; open the link again",
             )
         async with self._exchanges:
-            link = await self._gateway.client.complete_login(query)
+            with through("page"):
+                link = await self._gateway.client.complete_login(query)
         response = _page(
             request,
             "You are logged in",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import httpx
@@ -9,7 +10,7 @@ import pytest
 
 from ...support.data_subjects import home
 from ...support.gateway.served import as_, served, told
-from ...support.logins import DONE, LOG_IN, LUNCH, Office, login_of, office
+from ...support.logins import DONE, LOG_IN, LUNCH, Office, login_of, office, until
 
 if TYPE_CHECKING:
     from perdure.clients import Turn
@@ -52,6 +53,14 @@ async def test_person_logs_in_by_a_link_and_the_turn_goes_on(office: Office) -> 
         shown = await browser.get(link)
         answer = await browser.get(await returned(await begun(browser, link)))
         report = await turn.result()
+
+        async def decisions() -> list[tuple[str | None, str | None]]:
+            since = datetime.now(UTC) - timedelta(minutes=5)
+            audit = client.audit(since, subject=office.home.subject)
+            return [(one.by, one.via) async for one in audit if one.act == "answer"]
+
+        await until(decisions)  # Temporal's list may lag behind
+        decided = await decisions()
         again = await http.post(f"/v1/turns/{turn.id}/login", json={"call_id": "call_1_1"})
 
     assert f"on behalf of {office.home.subject}" in shown.text
@@ -59,6 +68,7 @@ async def test_person_logs_in_by_a_link_and_the_turn_goes_on(office: Office) -> 
     assert "form-action 'none'" in shown.headers["content-security-policy"]
     assert "You are logged in" in answer.text
     assert report.output == "noted"
+    assert decided == [(office.home.subject, "page")]
     assert office.calendar.events == {"anna": ["Lunch"]}
     assert told(again)[0] == 422
 

@@ -81,9 +81,9 @@ def of(
         ErasedPlace(
             place="key store",
             what=(
-                f"the key was destroyed in {key_store}, which keeps the name of the subject, the"
-                " id of the key and the times; backups of the store have the wrapped key until"
-                " you delete them"
+                f"the key was destroyed in {key_store}, with the tokens of logins at MCP servers;"
+                " the store keeps the name of the subject, the id of the key and the times;"
+                " backups of it have the wrapped key until you delete them"
             ),
         ),
         ErasedPlace(

@@ -252,11 +252,13 @@ async def test_erasure_destroys_the_login(office: Office) -> None:
         before = office.home.store.secret(office.home.subject, f"tokens {office.calendar.url}")
         waits = await office.start(client)
         assert (await waits.result()).output == "noted"
-        await client.erase(office.home.subject, by="officer")
+        receipt = await client.erase(office.home.subject, by="officer")
     after = office.home.store.secret(office.home.subject, f"tokens {office.calendar.url}")
 
     assert before is not None
     assert after is None
+    [store] = [place.what for place in receipt.places if place.place == "key store"]
+    assert "with the tokens of logins" in store
 
 
 @pytest.mark.accepts("G132")

@@ -28,7 +28,7 @@ async def test_next_message_of_a_session_has_the_tools_at_once(office: Office) -
     async with office.worker(LOG_IN, LUNCH, DONE, LUNCH, DONE).running(client.temporal):
         session = client.session(f"talk-{office.home.id}", "secretary", subject=office.home.subject)
         first = await session.say("Note it.")
-        await office.log_in(client, client.turn(first.turn_id))
+        await office.log_in(client, await first.turn())
         await first.result()
         await (await session.say("Note it again.")).result()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import Agent, ToolMessage, limits
-from perdure.clients import Session
+from perdure.clients import Session, Turn
 from perdure.session.facts import ReminderDue, ReminderForgotten, ReminderSet, TurnBegan
 from perdure.session.state import fold
 from perdure.session.wire import Reminder, SessionRequest, SessionSnapshot
@@ -44,11 +44,13 @@ def results(model: ScriptedModel) -> list[str]:
     return [result.content for message in found for result in message.results]
 
 
-async def until_turns(session: Session[Any], number: int) -> str:
-    """The id of a turn of a session, once it has begun."""
+async def until_turn(session: Session[Any], number: int) -> Turn[Any]:
+    """A turn of a session, once it has begun."""
     async for event in session.events():
         if isinstance(event.fact, TurnBegan) and event.fact.number == number:
-            return event.fact.turn_id
+            turn = await session.begun(event.fact.turn_id)
+            assert turn is not None
+            return turn
     raise AssertionError(f"turn {number} did not begin")
 
 
@@ -68,8 +70,7 @@ async def test_session_sends_itself_a_message_when_a_reminder_is_due(runtime: Ru
         await sent.result()
         before = await session.status()
         await skip(client, session, timedelta(days=2, minutes=1))
-        turn_id = await until_turns(session, 2)
-        report = await client.turn(turn_id).result()
+        report = await (await until_turn(session, 2)).result()
         after = await session.wait()
         await session.close()
         facts = [event.fact async for event in session.events()]
@@ -165,7 +166,7 @@ async def test_reminder_does_not_let_its_session_be_closed_for_idleness(runtime:
         session = session_of(client, idle=timedelta(hours=1))
         await (await session.say("go")).result()
         await skip(client, session, timedelta(hours=3, minutes=1))
-        report = await client.turn(await until_turns(session, 2)).result()
+        report = await (await until_turn(session, 2)).result()
 
     assert report.output == "two"
 
@@ -236,7 +237,7 @@ async def test_reminder_goes_on_in_a_new_run_and_in_another_worker(perdure_serve
         async with work.worker(AgentWorker(waiter()), ScriptedModel()):
             before = await session.status()
         async with work.worker(AgentWorker(waiter()), model):
-            report = await work.client.turn(await until_turns(session, 1)).result()
+            report = await (await until_turn(session, 1)).result()
             after = await session.wait()
 
     assert before.reminders == (reminder,)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from perdure.clients import AgentClient, TurnEntry
+from perdure.values.approvals import PendingApproval
 from perdure.values.states import State
 from perdure.worker.dev.server import DevServer
 
@@ -46,3 +47,13 @@ async def entry_of(
                 return entry
         assert time.monotonic() < deadline, f"{turn_id} is not listed"
         await asyncio.sleep(0.1)
+
+
+async def listed_calls(client: AgentClient, turn_id: str) -> list[PendingApproval]:
+    """The calls of a turn on the list of what waits for people, once it is there."""
+    async with asyncio.timeout(60):
+        while True:
+            waiting = client.pending_approvals()
+            if calls := [one async for entry, one in waiting if entry.id == turn_id]:
+                return calls
+            await asyncio.sleep(0.1)

@@ -243,7 +243,7 @@ async def test_turn_that_begins_after_the_erasure_ends_at_once(home: Home) -> No
     async with home.worker(ByTask({})).running(late.temporal):
         handle = late.temporal.get_workflow_handle(turn.id)
         with pytest.raises(WorkflowFailureError):
-            await asyncio.wait_for(handle.result(), 20)
+            await asyncio.wait_for(handle.result(), 60)
         with pytest.raises(errors.ErasedError):
             await late.turn(turn.id).result()
         status = (await handle.describe()).status

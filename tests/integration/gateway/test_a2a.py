@@ -122,7 +122,7 @@ async def test_card_tells_what_the_operator_publishes(runtime: Runtime) -> None:
     """Without a token, and only of agents that are published."""
     async with desk(runtime) as (_, http):
         path = "/a2a/desk/.well-known/agent-card.json"
-        async with httpx.AsyncClient(base_url=http.base_url) as nobody:
+        async with httpx.AsyncClient(base_url=http.base_url, timeout=60) as nobody:
             public = await nobody.get(path)
             known = {"If-None-Match": public.headers["etag"]}
             unchanged = await nobody.get(path, headers=known)
@@ -402,7 +402,9 @@ async def test_tenants_and_permissions_hold_over_a2a(runtime: Runtime) -> None:
         before = (await client.turn("@acme/a2a/desk/a2a5/1").status()).model_dump(exclude={"spent"})
         found: dict[str, list[A2AError]] = {}
         for name in ("otto", "rita", "nobody"):
-            async with httpx.AsyncClient(headers=as_(name), base_url=http.base_url) as theirs:
+            async with httpx.AsyncClient(
+                headers=as_(name), base_url=http.base_url, timeout=60
+            ) as theirs:
                 other = await agent_of(theirs)
                 found[name] = [
                     await refused(send(other, decision(task, "a2a5-m2"))),

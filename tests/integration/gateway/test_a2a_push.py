@@ -87,7 +87,7 @@ async def known(agent: Client, task: Task) -> set[str]:
 
 async def until_known(agent: Client, task: Task, count: int) -> None:
     """Wait until a task has this many configurations: a list may lag."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(await known(agent, task)) != count:  # noqa: ASYNC110 - it is asked over HTTP
             await asyncio.sleep(0.1)
 

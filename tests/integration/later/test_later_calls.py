@@ -16,8 +16,9 @@ from perdure.values.states import State
 
 from ...conftest import Runtime
 from ...support.jobs import Service, deployer, until_waiting
+from ...support.listing import entry_of
 from ...support.spending import ended
-from ...support.waiting import listed, memo_of
+from ...support.waiting import memo_of
 from ...support.web_ui import card_of
 
 DEPLOY = call("deploy", target="shop")
@@ -36,8 +37,7 @@ async def test_call_stays_open_without_a_worker_until_its_result_is_sent(runtime
         turn = await client.start("deployer", "go")
         token = await service.token()
         status = await until_waiting(turn)
-        await listed(client, turn, State.WAITING, agent="deployer", state=State.WAITING)
-        [entry] = [entry async for entry in client.turns(agent="deployer", state=State.WAITING)]
+        entry = await entry_of(client, turn.id, agent="deployer", state=State.WAITING)
         memo, card = await memo_of(client, turn), await card_of(client.temporal, turn.id)
         described = await client.temporal.get_workflow_handle(turn.id).describe()
         turn_id = await client.finish_call(token, {"version": 42}, by="ci@example.com")
@@ -358,7 +358,8 @@ async def test_time_of_the_turn_is_up_while_a_job_runs(runtime: Runtime) -> None
     model = ScriptedModel(calls(DEPLOY), says("as far as I know"))
     agent = deployer(service, [start], on_exhausted="finish")
     async with runtime(agent, model=model) as client:
-        turn = await client.start("deployer", "go", budget=Budget(time=timedelta(seconds=8)))
+        limit = Budget(time=timedelta(seconds=15))  # a tenth of it is for the last answer
+        turn = await client.start("deployer", "go", budget=limit)
         report = await turn.result()
 
     assert report.output == "as far as I know"

@@ -163,7 +163,7 @@ async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a
     ) as client:
         turn = await client.start(agent, "go")
         first, cursor = [], ""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for one in turn.live():
                 first.append(one)
                 cursor = one.cursor if isinstance(one, Event) else cursor

@@ -82,7 +82,7 @@ async def test_tool_calls_are_one_number_in_status_report_record_and_json(
     desk.gate.set()
     async with runtime(desk.app, model=script()) as client:
         turn = await client.start(desk.agent, "Answer ticket 7.")
-        waits = await turn.wait(timeout=20)
+        waits = await turn.wait(timeout=60)
         assert waits.waits[0].call is not None
         await turn.deny(waits.waits[0].call)
         report = await turn.result()
@@ -107,7 +107,7 @@ async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> No
         )
         runs = await status_when(turn, lambda found: found.doing.endswith("runs read_ticket"))
         desk.gate.set()
-        waits = await turn.wait(timeout=20)
+        waits = await turn.wait(timeout=60)
         [wait] = waits.waits
         assert wait.call is not None
         await turn.approve(wait.call)

@@ -70,7 +70,7 @@ async def log_in(http: httpx.AsyncClient, to: str = "") -> httpx.Response:
     """Follow the login to the end, as a browser does, and return the last answer of the gateway."""
     begun = await http.get("/ui/login", params={"to": to})
     assert begun.status_code == 303, begun.text
-    async with httpx.AsyncClient(verify=False) as browser:
+    async with httpx.AsyncClient(verify=False, timeout=60) as browser:
         returned = await browser.get(begun.headers["location"])
     return await http.get(returned.headers["location"])
 

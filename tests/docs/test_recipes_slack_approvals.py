@@ -162,7 +162,7 @@ async def test_refunds_are_decided_in_slack_as_the_page_says(tell: Tell) -> None
                 [*_, long] = await slack.until("/chat.postMessage", 3)
                 await third.cancel()
             fourth = await client.start("support", "four", id="ticket-4", **waits)
-            await fourth.wait(30)  # the desk is away
+            await fourth.wait(60)  # the desk is away
             async with desk() as send:
                 [*_, late] = await slack.until("/chat.postMessage", 4)
                 yes = press(slack, late, "approve")

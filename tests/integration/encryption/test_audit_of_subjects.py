@@ -91,7 +91,7 @@ async def test_audit_of_a_subject_has_its_batches_and_settled_calls(home: Home) 
         for name, subject in batches.items():
             id, task = f"{home.id}-{name}", ["of a batch"]
             batch = await client.start_batch(id, "payer", task, subject=subject, by=ANNA)
-            await batch.wait(30)
+            await batch.wait(60)
         listed = [turn.id, *(f"{home.id}-{name}/1" for name in batches)]
         await eventually_listed(client, listed, id_prefix=home.id)
         entries = await audited(client, since, {"settle"}, subject=home.subject)
@@ -183,7 +183,7 @@ async def test_tenant_reaches_no_subject_of_another_one(home: Home) -> None:
             turn = client.turn(made.json()["id"])
             await pending(turn)
             cancelled = await http.post(f"/v1/turns/{home.id}/cancel", headers=anna, json={})
-            await turn.wait(30)
+            await turn.wait(60)
             as_viewer = [
                 (await http.post(path, headers=viewer, json=given)).status_code
                 for path, given in (

@@ -149,7 +149,7 @@ async def test_delegate_that_waits_is_told_and_a_fork_is_not(
         )
         await turn.result()
         fork = await turn.fork(0)
-        await fork.wait(20)
+        await fork.wait(60)
         await fork.cancel()
         listed = await until_listed(turn, 1)
 

@@ -68,7 +68,8 @@ async def test_question_of_a_server_is_answered_over_http(runtime: Runtime) -> N
         turn = client.turn("@acme/j20")
         await questions(turn)
         await listed_calls(client, turn.id)
-        [listed] = (await http.get("/v1/approvals")).json()["approvals"]
+        approvals = (await http.get("/v1/approvals")).json()["approvals"]
+        [listed] = [one for one in approvals if one["turn"]["id"] == turn.id]
         named = {"call_id": listed["call"]["call_id"], "token": listed["call"]["token"]}
         path = "/v1/turns/j20/answer"
         misfit = await http.post(path, json={**named, "answer": {"colour": "blue"}})

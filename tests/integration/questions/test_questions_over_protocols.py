@@ -72,7 +72,8 @@ async def test_question_is_listed_and_answered_over_http(runtime: Runtime) -> No
         turn = client.turn("@acme/j-rest")
         await pending(turn)
         await listed_calls(client, turn.id)
-        [listed] = (await http.get("/v1/approvals")).json()["approvals"]
+        approvals = (await http.get("/v1/approvals")).json()["approvals"]
+        [listed] = [one for one in approvals if one["turn"]["id"] == turn.id]
         named = {"call_id": listed["call"]["call_id"], "token": listed["call"]["token"]}
         path = "/v1/turns/j-rest/answer"
         reader = {"Authorization": "Bearer rita"}

@@ -92,7 +92,7 @@ async def test_events_are_told_as_json_and_to_a_browser_without_what_is_private(
     )
     async with runtime(agent, model=model) as client:
         turn = await client.start(agent, f"PROMPT-1\n{'more ' * 99}", id="told")
-        [wait] = (await turn.wait(20)).waits
+        [wait] = (await turn.wait(60)).waits
         assert wait.call is not None
         await turn.approve(wait.call, reason="REASON-5")
         with pytest.raises(errors.GuardrailError):

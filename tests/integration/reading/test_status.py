@@ -234,7 +234,7 @@ async def test_status_of_a_turn_that_failed_says_why(runtime: Runtime, desk: Des
         desk.app, model=ScriptedModel(fails(errors.LLMAuthError("no key")))
     ) as client:
         turn = await client.start(desk.agent, "go")
-        failed = await turn.wait(20)
+        failed = await turn.wait(60)
 
     assert (failed.state, failed.outcome, failed.step, failed.steps) == (
         "ended",
@@ -265,12 +265,12 @@ async def test_status_has_the_tree_and_what_is_waited_for_below(
     worker = AgentWorker([editor(delegates=["desk", "writer"]), desks, writer()], prices=PRICED)
     async with runtime(worker, model=models) as client:
         turn = await client.start("editor", "A page", id="page")
-        waits = await turn.wait(20)
+        waits = await turn.wait(60)
         viewed = view(waits)
         [wait] = waits.waits
         assert wait.call is not None
         await client.turn(wait.turn_id).approve(wait.call.call_id)
-        over = await turn.wait(20)
+        over = await turn.wait(60)
 
     assert (waits.state, waits.doing) == (
         "running",

@@ -27,6 +27,7 @@ from perdure.worker.deploying.checking import failure_of, replayed
 from ...support.approving import begun, pending
 from ...support.ciphertexts import keys_in, of_workflow
 from ...support.data_subjects import Home, home
+from ...support.listing import eventually_listed
 from ...support.long_turns import begin, filling, reader
 from ...support.resets import reset_to, task_ends
 
@@ -109,6 +110,7 @@ async def test_turns_of_others_go_on_while_a_subject_is_erased(home: Home) -> No
         for reading in (fresh.turn(mine.id).status(), fresh.turn(mine.id).result()):
             with pytest.raises(errors.ErasedError):
                 await reading
+        await eventually_listed(fresh, [mine.id], subject=home.subject)
         listed = [entry async for entry in fresh.turns(subject=home.subject)]
         transport = httpx.ASGITransport(gateway.app(fresh, gateway.one_token(TOKEN)))
         headers = {"authorization": f"Bearer {TOKEN}"}

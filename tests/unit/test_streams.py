@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perdure import Usage, errors, limits
-from perdure.activities.provider import ModelRequest
+from perdure.activities.provider import ModelRequest, listen
 from perdure.activities.providers.chat_stream import ChatStream
 from perdure.activities.providers.http import Parts
 from perdure.activities.providers.message_stream import MessageStream
@@ -22,7 +22,7 @@ from perdure.testing import stub_streams
 from perdure.testing.stub_provider import StubProvider, StubReply, completion, message, response
 from perdure.values.reports import StopReason
 
-from ..support.loopback import ADD, KEY, VENDORS, Vendor, error_body, listen, raw_server
+from ..support.loopback import ADD, KEY, VENDORS, Vendor, error_body, raw_server
 
 SHAPES = {"openai": completion, "openai-responses": response, "anthropic": message}
 STREAM = {"content-type": "text/event-stream"}

@@ -36,6 +36,7 @@ from perdure.worker.deploying.checking import failure_of
 from perdure.workflows import AgentTurn
 
 from ...support.approving import pending
+from ...support.listing import entry_of
 
 K1, K2 = new_entry("k1"), new_entry("k2")
 OTHERS = {"none": None, "other": K2, "wrong": new_entry("k1")}
@@ -142,12 +143,11 @@ async def test_caller_without_the_key_gets_a_decryption_error(
             assert caught.value.context["key"] == "k1"
         await turn.approve(one)
         report = await turn.result()
-        listed = [entry async for entry in stranger.turns(labels={"case": "without"})]
+        listed = await entry_of(stranger, turn.id, labels={"case": "without"})
 
     assert report.output == "done"
-    assert [
-        entry.error.code for entry in listed if entry.id == turn.id and entry.error is not None
-    ] == ["DECRYPTION"]
+    assert listed.error is not None
+    assert listed.error.code == "DECRYPTION"
 
 
 @pytest.mark.accepts("G11")

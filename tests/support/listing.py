@@ -36,6 +36,14 @@ async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: A
         await asyncio.sleep(0.1)
 
 
+async def many_listed(client: AgentClient, count: int, **wanted: Any) -> list[str]:
+    """The ids of the turns found, once there are so many."""
+    async with asyncio.timeout(60):
+        while len(found := await listed(client, **wanted)) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    return found
+
+
 async def entry_of(
     client: AgentClient, turn_id: str, *, in_state: State | None = None, **wanted: Any
 ) -> TurnEntry:

@@ -18,9 +18,10 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from perdure import errors, limits
-from perdure.activities.providers.http import certificates, retry_after_s
+from perdure.activities.providers.http import retry_after_s
 from perdure.activities.read_child import read_child, unread
 from perdure.activities.webhook_rules import Receiver, WebhookRules
+from perdure.certificates import certificates
 from perdure.delivery.push import PushCall
 from perdure.delivery.webhook import (
     Delivered,

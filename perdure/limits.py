@@ -73,6 +73,8 @@ MCP_START = timedelta(seconds=20)
 """The time limit of an MCP server to start, and to list its tools."""
 MCP_LONGEST_START = timedelta(seconds=45)
 """The maximum of `start_timeout`: less than the time limit of resolving an agent."""
+MCP_CONNECTIONS_OF_PEOPLE = 200
+"""The number of a process's open connections to MCP servers that have the login of a person."""
 RETRY_AFTER = timedelta(minutes=5)
 """The longest pause that a provider may request, unless a `ModelRetryPolicy` says otherwise.
 

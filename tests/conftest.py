@@ -119,7 +119,7 @@ def pytest_sessionstart() -> None:
         assert worker._deadlock_timeout_seconds == 2
         worker._deadlock_timeout_seconds = _PATIENCE_S
 
-    _WorkflowWorker.__init__ = patient  # type: ignore[method-assign]
+    _WorkflowWorker.__init__ = patient  # type: ignore[assignment]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -24,7 +24,7 @@ from perdure.testing.simulation.server.sdk import CONVERTER
 from perdure.testing.simulation.server.server import SimulatedServer
 
 
-class SessionMessages:
+class MessageSender:
     """Sends messages to sessions, which the first message begins."""
 
     def __init__(self, server: SimulatedServer, client: WorkerClient) -> None:

@@ -21,7 +21,6 @@ from perdure import errors, limits
 from perdure.activities.providers.http import retry_after_s
 from perdure.activities.read_child import read_child, unread
 from perdure.activities.webhook_rules import Receiver, WebhookRules
-from perdure.certificates import certificates
 from perdure.delivery.push import PushCall
 from perdure.delivery.webhook import (
     Delivered,
@@ -30,6 +29,7 @@ from perdure.delivery.webhook import (
     WebhookMessage,
     message_about,
 )
+from perdure.oauth.certificates import certificates
 from perdure.temporal.histories.runs import end_of_run, last_recorded
 from perdure.temporal.names import WEBHOOK_FAILED
 from perdure.turn.fold import apply

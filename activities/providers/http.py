@@ -37,7 +37,7 @@ from perdure import errors, limits
 from perdure.activities.providers import http_errors, sse, unreachable
 from perdure.activities.providers.lenient_json import parsed
 from perdure.activities.providers.unreachable import UNSENT
-from perdure.certificates import certificates
+from perdure.oauth.certificates import certificates
 from perdure.text import head, one_line
 from perdure.values.reports import Usage
 

@@ -21,7 +21,7 @@ from perdure.activities.toolboxes.pages import readable
 from perdure.activities.toolboxes.targets import FetchTarget, Resolver, TargetRules
 from perdure.agents.tools import Toolbox, tool
 from perdure.base import Value
-from perdure.certificates import certificates
+from perdure.oauth.certificates import certificates
 from perdure.text import head, one_line
 
 if TYPE_CHECKING:

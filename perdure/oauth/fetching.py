@@ -14,7 +14,7 @@ import httpx
 from pydantic_core import from_json
 
 from perdure import errors, limits
-from perdure.certificates import certificates
+from perdure.oauth.certificates import certificates
 from perdure.oauth.failures import OAuthError
 from perdure.text import is_loopback, one_line
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.certificates import certificates
+from perdure.oauth.certificates import certificates
 
 from ..support.certificates import certificate
 

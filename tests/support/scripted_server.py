@@ -103,4 +103,4 @@ class ScriptedRun:
         Raises:
             BrokenError: It gives other commands.
         """
-        self._server.replayed(self.run).evict()
+        self._server.replayed(self.run, refuses=True).evict()

@@ -38,7 +38,7 @@ def nearly_full() -> ScriptedRun:
     return made
 
 
-@pytest.mark.accepts("S52")
+@pytest.mark.accepts("S52", "S54")
 def test_session_that_is_idle_for_too_long_as_it_is_full() -> None:
     """It ends, with the update as without."""
     made = nearly_full()

@@ -210,7 +210,7 @@ class _Scene:
         for check in promises.AT_THE_END:
             check(simulated)
         for run in server.runs:
-            server.replayed(run).evict()
+            server.replayed(run, refuses=True).evict()
 
     def _meet(self, request: Request, people: People) -> None:
         """Let others have to do with what is simulated, as its features are."""

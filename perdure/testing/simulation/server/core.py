@@ -15,6 +15,7 @@ from typing import Any
 
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import Request
 
 from perdure.testing.simulation.server import jobs, local_activities
 from perdure.testing.simulation.server.commands import (
@@ -94,10 +95,11 @@ class Core:
         ]
         return self._run(task, told, updates, locally)
 
-    def replay(self, task: WorkflowTask, *, exactly: bool) -> None:
+    def replay(self, task: WorkflowTask, *, exactly: bool, refuses: bool = False) -> None:
         """Do a task of a history again, and compare its commands with the events there.
 
-        They are compared `exactly`, or as far as the SDK does.
+        They are compared `exactly`, or as far as the SDK does. With `refuses`, the workflow refuses
+        an update in the task besides, which leaves no trace.
 
         Raises:
             NotDeterministicError: They differ.
@@ -114,6 +116,7 @@ class Core:
         told += [
             jobs.update(update_id, request, is_new=False) for update_id, request in accepted.items()
         ]
+        told += [jobs.update("refused", Request(), is_new=True)] if refuses else []
         made = self._run(task, [job for job in told if job], accepted, None)
         self._compare(made, [event for event in task.written if not _is_local(event)], exactly)
 

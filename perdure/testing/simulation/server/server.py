@@ -249,12 +249,12 @@ class SimulatedServer:
         """Return whether a worker has forgotten a workflow before a task."""
         return self.choices.happens(15)
 
-    def replayed(self, run: SimulatedRun) -> Core:
-        """Return a new workflow object that has done the tasks in a run's history again."""
+    def replayed(self, run: SimulatedRun, *, refuses: bool = False) -> Core:
+        """Return a new workflow object that has done a history again, as `Core.replay` does."""
         core = Core(run.begun)
         try:
             for task in tasks(run.history.events):
-                core.replay(task, exactly=True)
+                core.replay(task, exactly=True, refuses=refuses)
         except (NotDeterministicError, TaskFailedError) as error:
             core.evict()
             raise BrokenError("every history replays", str(error), run) from error

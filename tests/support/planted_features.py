@@ -274,5 +274,14 @@ OF_FEATURES = (
         seeds=150,
         focus=("teams", "bills", "budgets"),
     ),
+    Planted(
+        "a timer that has fired before its moment is waited for again",
+        "workflows/turn/clock.py",
+        "            if not is_early:\n                return\n",
+        "            return\n",
+        ("no task fails",),
+        kind="session",
+        focus=("clocks",),
+    ),
 )
 """Found by the checks of these features, most of which a part of the simulations has."""

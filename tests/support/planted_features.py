@@ -292,5 +292,14 @@ OF_FEATURES = (
         kind="session",
         focus=("reminders",),
     ),
+    Planted(
+        "a timer that has fired before its moment is waited for again",
+        "workflows/turn/clock.py",
+        "            if not is_early:\n                return\n",
+        "            return\n",
+        ("no task fails",),
+        kind="session",
+        focus=("clocks",),
+    ),
 )
 """Found by the checks of these features, most of which a part of the simulations has."""

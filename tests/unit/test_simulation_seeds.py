@@ -25,6 +25,8 @@ FOUND: dict[tuple[Kind, int], str] = {
 QUICK = (("session", 427), ("batch", 5000174), ("schedule", 700016))
 CANCELLED_LOCALLY = 5000011
 """A session with a turn that is cancelled as it begins to wait for an event by key."""
+FIRED_EARLY = 20
+"""A session with a turn whose timer fires while the clock of the server is behind."""
 
 
 def cancelled_locally(made: Simulation) -> int:
@@ -51,6 +53,18 @@ def test_seed_that_found_a_fault_keeps_every_promise(kind: Kind, seed: int) -> N
     made = simulate(seed, kind=kind)
 
     assert made.broken is None, made.story
+
+
+@pytest.mark.accepts("Y176", "S100")
+def test_timer_that_fires_before_its_moment_is_set_again() -> None:
+    """The machines of the service have different times: it fires when that of the turn is not up.
+
+    The turn waited for this timer again and again then, within one workflow task.
+    """
+    made = simulate(FIRED_EARLY, kind="session", focus=["clocks"])
+
+    assert made.broken is None, made.story
+    assert made.counts["wrong clocks"]
 
 
 @pytest.mark.accepts("S48")

@@ -27,7 +27,7 @@ from perdure.testing.simulation.agents import (
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.calls.keyed_events import KEYED
-from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.choices import CLOCKS, Choices
 from perdure.testing.simulation.features.schedule_people import SchedulePeople
 from perdure.testing.simulation.features.schedules import SimulatedSchedule, some_schedule
 from perdure.testing.simulation.observations import Simulated
@@ -35,6 +35,7 @@ from perdure.testing.simulation.operations.afterwards import Afterwards
 from perdure.testing.simulation.operations.branches import Branches
 from perdure.testing.simulation.operations.builds import Builds
 from perdure.testing.simulation.operations.clients import TurnClients
+from perdure.testing.simulation.operations.clocks import Clocks
 from perdure.testing.simulation.operations.deploys import Deploys
 from perdure.testing.simulation.operations.keyed_events import EventSenders
 from perdure.testing.simulation.operations.push import FEATURE as PUSH
@@ -199,6 +200,8 @@ class _Scene:
         senders = ResultSenders(server, self._world.jobs)
         if server.choices.has("client tools"):
             TurnClients(server, self._world, senders)
+        if server.choices.has(CLOCKS):
+            Clocks(server)
         people = self._begun(request)
         simulated = Simulated(server, self._world, people, input_, self._worker)
         self._meet(request, people)

@@ -992,5 +992,58 @@ FOUND = (
         "effects once; undo",
         "S23",
     ),
+    Found(
+        'A message with `if_busy="steer"` that was taken back while its turn began failed the '
+        "workflow task of its session for ever; the simulator found it",
+        "nothing is stuck; session",
+        "`563f8c27`, S49",
+    ),
+    Found(
+        "A turn that waited for a job saw by the clock that its time was up. An update that was"
+        " refused in that workflow task let it look too early, and a replay, which has no such "
+        "update, differed; the simulator found it",
+        "every history replays; jobs",
+        "`3793d4a3`, S46",
+    ),
+    Found(
+        "A session that was full and idle, and a fork that was to read its messages again, "
+        "looked too early in the same way",
+        "every history replays; session, fork",
+        "`7174d9f5`, `30377528`, S52, S53",
+    ),
+    Found(
+        "A turn that had to go on in a new run while a poll for its job was on its way failed; "
+        "the simulator found it",
+        "nothing is stuck; jobs, continue-as-new",
+        "`254a1f8a`, S34",
+    ),
+    Found(
+        "Push notifications that were cancelled before they began left a client's update "
+        "without an answer",
+        "every wait ends or is shown; push notifications",
+        "`a7d78a80`, S31",
+    ),
+    Found(
+        'A read-back that asked for a login of a person was taken for "absent", and the effect '
+        "was made again",
+        "effects once; logins",
+        "G142",
+    ),
+    Found(
+        "A call that was cancelled while its login was renewed lost the new tokens",
+        "nothing is stuck; logins, cancel",
+        "G129",
+    ),
+    Found(
+        "A login that ended after the erasure of its person was kept",
+        "what is erased is unreadable; logins",
+        "G143",
+    ),
+    Found(
+        "A timer of a deadline that fired while the clock of its turn was behind kept a "
+        "workflow task from ending; the simulator found it",
+        "nothing is stuck; clocks of the service",
+        "`0c4bf4b5`, Y176",
+    ),
 )
 """What was found where a promise meets a feature, and is mended."""

@@ -37,6 +37,7 @@ from perdure.testing.simulation.operations.builds import Builds
 from perdure.testing.simulation.operations.clients import TurnClients
 from perdure.testing.simulation.operations.deploys import Deploys
 from perdure.testing.simulation.operations.keyed_events import EventSenders
+from perdure.testing.simulation.operations.operators import OPERATORS, Operators
 from perdure.testing.simulation.operations.push import FEATURE as PUSH
 from perdure.testing.simulation.operations.push import PushClients
 from perdure.testing.simulation.operations.reminding import Reminding
@@ -221,6 +222,9 @@ class _Scene:
             EventSenders(server, self._worker.client)
         if isinstance(request, TurnRequest) and _has_push(server.choices):
             PushClients(server, self._worker.client, people)
+        if server.choices.has(OPERATORS) and not isinstance(request, SimulatedSchedule):
+            resets = Resets(server, self._attempts, self._effects)
+            Operators(server, resets, self._world, people)
         if server.choices.all_features:
             Deploys(server, self._worker, self._agents)
             Terminator(server, self._effects.terminate)

@@ -92,6 +92,7 @@ class BegunRun:
         task_timeout: The workflow task timeout, which limits the length of a history.
         search_attributes: Those of the start.
         origin: The run whose seed it has, if it was reset.
+        earlier: The runs that were reset and whose history it begins with.
         account: The run since which its bills are counted, if it was reset or continues such a run.
         build: The number of the build of the workers that its tasks go to.
     """
@@ -107,6 +108,7 @@ class BegunRun:
     task_timeout: timedelta = timedelta(seconds=10)
     search_attributes: TypedSearchAttributes = TypedSearchAttributes.empty
     origin: str = ""
+    earlier: tuple[str, ...] = ()
     account: str = ""
     build: int = 0
 

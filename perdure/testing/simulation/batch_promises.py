@@ -53,10 +53,13 @@ def batch_bill_within_limit(simulated: Simulated) -> None:
     """What the providers have billed for a batch is within its budget, at every moment.
 
     The turns of all rounds count, unless people add to the budget of a single turn. So does what
-    turns that run may still spend.
+    turns that run may still spend. After a reset of a part, the money that it has given back since
+    may be with others, and is not limited.
     """
     people, note = simulated.people, _note(simulated)
     if not isinstance(people, BatchPeople) or people.adds_to_turns or note is None:
+        return
+    if _has_reset_parts(simulated):
         return
     bill = _bill(simulated)
     for dimension in limited(note.budget):
@@ -73,10 +76,11 @@ def batch_bill_within_limit(simulated: Simulated) -> None:
 def turns_at_once_within_limit(simulated: Simulated) -> None:
     """A batch never has more turns at once than its limit.
 
-    Turns of a part that an operator has terminated end by themselves, and do not count.
+    Turns of a part that an operator has terminated end by themselves, and do not count. After a
+    reset of a part, its places may be with others, too, and more turns may run.
     """
     note = _note(simulated)
-    if note is None:
+    if note is None or _has_reset_parts(simulated):
         return
     running = list(_open_turns(simulated))
     if len(running) > note.at_once:
@@ -265,17 +269,37 @@ def _open_turns(simulated: Simulated) -> Iterator[SimulatedRun]:
             continue
         parent = run.parent[0]
         if parent.begun.type == BATCH_PART and not _is_terminated(parent):
-            yield run
+            if not _is_left(simulated, run):
+                yield run
 
 
 def _is_terminated(run: SimulatedRun) -> bool:
-    return run.closed == "WORKFLOW_EXECUTION_TERMINATED"
+    return run.closed == "WORKFLOW_EXECUTION_TERMINATED" and not run.is_replaced
+
+
+def _is_left(simulated: Simulated, run: SimulatedRun) -> bool:
+    """Return whether the turn of a task was begun by a part before its reset, and never again.
+
+    A part that is told to stop begins no turns again, and does not look for those.
+    """
+    part = run.parent[0] if run.parent else None
+    if run.begun.type != TURN or part is None or not part.is_replaced:
+        return False
+    last = simulated.server.last_run_of(part.id)
+    return part.begun.type == BATCH_PART and last is not None and run.id not in last.part.begun
+
+
+def _has_reset_parts(simulated: Simulated) -> bool:
+    """Return whether a part was reset, after which its places and its money may be used twice."""
+    return any(run.begun.type == BATCH_PART and run.is_replaced for run in simulated.server.runs)
 
 
 def _is_quiet(run: SimulatedRun) -> bool:
     """Return whether a batch or a part waits for the other, and for nothing else."""
     waits = len(run.timers) if run.part.begun else 0
-    return run.stage is RunStage.NONE and not (run.children or run.signals or waits)
+    return run.stage is RunStage.NONE and not (
+        run.children or run.signals or run.activities or waits
+    )
 
 
 def _turns_of_round(simulated: Simulated, batch: SimulatedRun) -> dict[str, list[SimulatedRun]]:
@@ -289,7 +313,8 @@ def _turns_of_round(simulated: Simulated, batch: SimulatedRun) -> dict[str, list
     found: dict[str, list[SimulatedRun]] = {}
     for run in simulated.server.runs:
         parent = run.parent[0] if run.parent and run.begun.type == TURN else None
-        if parent is not None and parent.id in parts and not _is_terminated(parent):
+        is_of_part = parent is not None and parent.id in parts
+        if is_of_part and not _is_terminated(parent) and not _is_left(simulated, run):
             found.setdefault(run.id, []).append(run)
     return found
 
@@ -311,6 +336,8 @@ async def _results(simulated: Simulated) -> list[BatchResult[Any]]:
 def _check_result(simulated: Simulated, result: BatchResult[Any]) -> None:
     """Check a result against the history of its turn."""
     runs = [run for run in simulated.server.runs if run.id == result.turn_id]
+    if any(_is_left(simulated, run) for run in runs):
+        return
     if len({run.begun.first_run_id for run in runs}) > 1:
         raise BrokenError("tasks end once", f"{result.turn_id} was begun more than once")
     ended = runs[-1].read.ended if runs else None
@@ -330,6 +357,8 @@ def _check_result(simulated: Simulated, result: BatchResult[Any]) -> None:
 def _check_spent(simulated: Simulated, note: BatchNote) -> None:
     """Check that the batch has counted all that was billed."""
     billed = _bill(simulated)
+    if any(_is_left(simulated, run) for run in simulated.server.runs):
+        return
     if note.is_priced and note.spent.usd < billed.usd:
         message = f"{billed.usd} USD were billed, and the batch has counted {note.spent.usd}"
         raise BrokenError("tasks end once", message)

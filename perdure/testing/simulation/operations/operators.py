@@ -1,15 +1,16 @@
-"""The operators of a simulation who reset what is no turn at the root: delegates, sessions and their
-turns, parts of a batch, the batch, and runs that were continued.
+"""The operators of a simulation who reset what is no turn at the root: delegates, sessions and
+their turns, parts of a batch, and runs that were continued.
 
-They do what the pages say: a delegate, a turn of a session and a part are reset while what has begun
-them waits for their end, and the signals that came to these since are delivered again.
+They do what the pages say: a delegate, a turn of a session and a part are reset while whatever has
+begun them waits for their end, and signals that came since are delivered again. A batch itself is
+not reset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perdure.temporal.names import BATCH, BATCH_PART, SESSION, TURN
+from perdure.temporal.names import BATCH_PART, SESSION, TURN
 from perdure.testing.simulation.observations import chain
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import name_of
@@ -66,7 +67,7 @@ class Operators:
         if not points:
             return
         point = self._server.choices.pick(points, beside=OPERATORS)
-        is_of_batch = base.begun.type in (BATCH, BATCH_PART)
+        is_of_batch = base.begun.type == BATCH_PART
         leaves_out = () if is_of_batch else self._server.choices.pick(_LEAVES_OUT, beside=OPERATORS)
         self._server.counts[f"resets of a {_kind(base)}"] += 1
         run = self._resets.reset(base, point, leaves_out=leaves_out, has_account=not is_of_batch)
@@ -86,7 +87,7 @@ class Operators:
                 continue
             kind = run.begun.type
             is_of_turns = kind == TURN and (parent is None or parent.begun.type in (TURN, SESSION))
-            if is_of_turns or kind in (SESSION, BATCH, BATCH_PART):
+            if is_of_turns or kind in (SESSION, BATCH_PART):
                 yield run
 
 
@@ -99,7 +100,7 @@ def _with_ancestors(run: SimulatedRun) -> Iterator[SimulatedRun]:
 def _kind(run: SimulatedRun) -> str:
     """Return what a run is, for the counts."""
     if run.begun.type != TURN:
-        return {SESSION: "session", BATCH: "batch", BATCH_PART: "part"}[run.begun.type]
+        return {SESSION: "session", BATCH_PART: "part"}[run.begun.type]
     return "delegate" if run.is_delegate else "turn"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.common import RawValue
 
+from perdure.batch.leases import largest
 from perdure.batch.wire import BatchNote, BatchRequest, PartNews, PartOrder, PartRequest
 from perdure.temporal.histories.part_history import PartFact
 from perdure.temporal.names import BATCH_NEWS, BATCH_ORDER, MEMO_BATCH
@@ -79,7 +80,7 @@ class BatchRead:
                 self.in_flight -= 1
             case "WORKFLOW_EXECUTION_SIGNALED" if content.signal_name == BATCH_NEWS:
                 news = unpack(RawValue(content.input.payloads[0]), PartNews)
-                self.news[news.part] = news
+                self.news[news.part] = _since_reset(self.news.get(news.part), news)
             case _:
                 pass
 
@@ -93,3 +94,11 @@ class BatchRead:
         fields = memo.fields
         if MEMO_BATCH in fields:
             self.note = BatchNote.model_validate(json.loads(fields[MEMO_BATCH].data))
+
+
+def _since_reset(before: PartNews | None, news: PartNews) -> PartNews:
+    """Return news with what the part had given back before it was reset, if it was."""
+    if before is None or not before.run or before.run == news.run:
+        return news
+    freed, returned = max(news.freed, before.freed), largest(news.returned, before.returned)
+    return news.model_copy(update={"freed": freed, "returned": returned})

@@ -97,8 +97,13 @@ class BatchRead:
 
 
 def _since_reset(before: PartNews | None, news: PartNews) -> PartNews:
-    """Return news with what the part had given back before it was reset, if it was."""
-    if before is None or not before.run or before.run == news.run:
+    """Return news with what the part had given back before it was reset, if it was.
+
+    A reset part may send news again that the run before had sent.
+    """
+    if before is None or not before.run:
         return news
+    if before.run == news.run:
+        return news if news.number > before.number else before
     freed, returned = max(news.freed, before.freed), largest(news.returned, before.returned)
     return news.model_copy(update={"freed": freed, "returned": returned})

@@ -33,7 +33,13 @@ from perdure.testing.simulation.server.history import (
     name_of,
 )
 from perdure.testing.simulation.server.local_activities import SCHEDULES, TRY_CANCEL, Locally
-from perdure.testing.simulation.server.sdk import BegunRun, Command, Instance, Job
+from perdure.testing.simulation.server.sdk import (
+    Activates,
+    BegunRun,
+    Command,
+    Instance,
+    Job,
+)
 
 _BEGINS = {
     "schedule_activity": "activity",
@@ -67,8 +73,8 @@ class Core:
         rejected: The updates that the last task rejected, and why.
     """
 
-    def __init__(self, begun: BegunRun) -> None:
-        self.instance = Instance(begun)
+    def __init__(self, begun: BegunRun, activates: Activates | None = None) -> None:
+        self.instance = Instance(begun, activates)
         self._begun = begun
         self.ids: dict[tuple[str, int], int] = {}
         self._numbers: dict[int, int] = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -45,6 +45,8 @@ from perdure.workflows.single_input import OneInput
 
 Job = WorkflowActivationJob
 Command = WorkflowCommand
+Activates = Callable[[str], bool]
+"""Returns whether a worker's release has a patch, by its id."""
 
 
 class _Failures(DefaultFailureConverter):
@@ -143,9 +145,10 @@ def seed_of(run_id: str) -> int:
 class Instance:
     """A workflow object in the memory of a worker."""
 
-    def __init__(self, begun: BegunRun) -> None:
+    def __init__(self, begun: BegunRun, activates: Activates | None = None) -> None:
+        """Make the object of a worker that has all patches, or those that `activates` says."""
         self._begun = begun
-        self._inner = _loop().run_until_complete(_make(begun))
+        self._inner = _loop().run_until_complete(_make(begun, activates))
 
     def activate(
         self,
@@ -199,7 +202,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return QuickLoop()
 
 
-async def _make(begun: BegunRun) -> WorkflowInstance:
+async def _make(begun: BegunRun, activates: Activates | None) -> WorkflowInstance:
     """Make an instance, which needs a running event loop for a moment."""
     start = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=begun.at_ns // 1000)
     parent = None
@@ -242,7 +245,7 @@ async def _make(begun: BegunRun) -> WorkflowInstance:
             extern_functions={_IS_VALID: lambda name: None},
             disable_eager_activity_execution=False,
             worker_level_failure_exception_types=[PerdureError],
-            patch_activation_callback=None,
+            patch_activation_callback=activates and (lambda asked: activates(asked.patch_id)),
             last_completion_result=Payloads(),
             last_failure=None,
         )

@@ -32,7 +32,7 @@ from perdure.testing.simulation.server.history import (
     tasks,
 )
 from perdure.testing.simulation.server.runs import RunStage, SimulatedRun, Update, UpdateResponse
-from perdure.testing.simulation.server.sdk import BegunRun, TaskFailedError, encoded
+from perdure.testing.simulation.server.sdk import Activates, BegunRun, TaskFailedError, encoded
 
 _OF_TASKS = (SCHEDULED, STARTED, COMPLETED, "WORKFLOW_TASK_FAILED", "WORKFLOW_TASK_TIMED_OUT")
 
@@ -64,6 +64,7 @@ class SimulatedServer:
         build: The number of the current build of the workers. A run that began with another one is
             told so with each of its workflow tasks.
         locally: Performs a local activity within a workflow task, by the content of its command.
+        activates: Returns whether the workers have a patch; None if they have all.
     """
 
     locally: Callable[[SimulatedRun, Any], Payload | Failure]
@@ -77,6 +78,7 @@ class SimulatedServer:
         self.on_event: list[Callable[[SimulatedRun], None]] = []
         self.on_task: list[Callable[[SimulatedRun], None]] = []
         self.on_command: list[Callable[[SimulatedRun, WrittenEvent, int], None]] = []
+        self.activates: Activates | None = None
         self._open: dict[str, SimulatedRun] = {}
 
     def run_of(self, workflow_id: str) -> SimulatedRun | None:
@@ -251,7 +253,7 @@ class SimulatedServer:
 
     def replayed(self, run: SimulatedRun) -> Core:
         """Return a new workflow object that has done the tasks in a run's history again."""
-        core = Core(run.begun)
+        core = Core(run.begun, self.activates)
         try:
             for task in tasks(run.history.events):
                 core.replay(task, exactly=True)

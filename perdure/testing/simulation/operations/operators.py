@@ -72,29 +72,27 @@ class Operators:
         self._server.counts[f"resets of a {_kind(base)}"] += 1
         run = self._resets.reset(base, point, leaves_out=leaves_out, has_account=not is_of_batch)
         if not is_of_batch:
-            root = run.root
-            spent = _counted(self._server, root)
-            self._world.spent[root.account] = SimulatedBill(spent.tokens, spent.usd)
+            self._forget_bills(base.root, run.root)
         self._people.come_back()
+
+    def _forget_bills(self, before: SimulatedRun, root: SimulatedRun) -> None:
+        """Count of the bills only what the turns know that go on."""
+        billed = self._world.spent.get(before.account, SimulatedBill())
+        known = _counted(self._server, root)
+        tokens, usd = min(billed.tokens, known.tokens), min(billed.usd, known.usd)
+        self._world.spent[root.account] = SimulatedBill(tokens, usd)
 
     def _candidates(self) -> Iterator[SimulatedRun]:
         """Yield the open last runs of what may be reset: one kind of them, mostly."""
         for run in self._server.runs:
             parent = run.parent[0] if run.parent else None
             is_awaited = parent is None or (not parent.closed and parent.children)
-            is_left = any(one.is_replaced for one in _with_ancestors(run))
-            if run.closed or is_left or not is_awaited or run.takes_back:
+            if run.closed or run.is_left or not is_awaited or run.takes_back:
                 continue
             kind = run.begun.type
             is_of_turns = kind == TURN and (parent is None or parent.begun.type in (TURN, SESSION))
             if is_of_turns or kind in (SESSION, BATCH_PART):
                 yield run
-
-
-def _with_ancestors(run: SimulatedRun) -> Iterator[SimulatedRun]:
-    yield run
-    if run.parent is not None:
-        yield from _with_ancestors(run.parent[0])
 
 
 def _kind(run: SimulatedRun) -> str:

@@ -117,8 +117,8 @@ async def last_recorded(
 ) -> list[Read]:
     """Return the events of the last run of a turn so far, from any of its runs.
 
-    With `is_awaited`, from its first run, and over a reset of the turn. While that run still takes over the state of the run before, the events of that come first, if
-    Temporal still has them.
+    With `is_awaited`, from its first run, and over a reset of the turn. While that run still takes
+    over the state of the run before, the events of that come first, if Temporal still has them.
 
     Raises:
         RPCError: The server does not have the history, or does not answer.

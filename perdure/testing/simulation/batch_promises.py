@@ -21,6 +21,7 @@ from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.client import HistoryClient
 from perdure.testing.simulation.delivery_promises import webhooks_are_delivered_or_recorded
+from perdure.testing.simulation.features.reset_parts import has_reset_parts, is_left
 from perdure.testing.simulation.observations import Simulated, last_runs
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import RunStage, SimulatedRun
@@ -59,7 +60,7 @@ def batch_bill_within_limit(simulated: Simulated) -> None:
     people, note = simulated.people, _note(simulated)
     if not isinstance(people, BatchPeople) or people.adds_to_turns or note is None:
         return
-    if _has_reset_parts(simulated):
+    if has_reset_parts(simulated):
         return
     bill = _bill(simulated)
     for dimension in limited(note.budget):
@@ -80,7 +81,7 @@ def turns_at_once_within_limit(simulated: Simulated) -> None:
     reset of a part, its places may be with others, too, and more turns may run.
     """
     note = _note(simulated)
-    if note is None or _has_reset_parts(simulated):
+    if note is None or has_reset_parts(simulated):
         return
     running = list(_open_turns(simulated))
     if len(running) > note.at_once:
@@ -268,30 +269,13 @@ def _open_turns(simulated: Simulated) -> Iterator[SimulatedRun]:
         if run.closed or run.parent is None or run.begun.type != TURN:
             continue
         parent = run.parent[0]
-        if parent.begun.type == BATCH_PART and not _is_terminated(parent):
-            if not _is_left(simulated, run):
-                yield run
+        is_of_part = parent.begun.type == BATCH_PART and not _is_terminated(parent)
+        if is_of_part and not is_left(simulated, run):
+            yield run
 
 
 def _is_terminated(run: SimulatedRun) -> bool:
     return run.closed == "WORKFLOW_EXECUTION_TERMINATED" and not run.is_replaced
-
-
-def _is_left(simulated: Simulated, run: SimulatedRun) -> bool:
-    """Return whether the turn of a task was begun by a part before its reset, and never again.
-
-    A part that is told to stop begins no turns again, and does not look for those.
-    """
-    part = run.parent[0] if run.parent else None
-    if run.begun.type != TURN or part is None or not part.is_replaced:
-        return False
-    last = simulated.server.last_run_of(part.id)
-    return part.begun.type == BATCH_PART and last is not None and run.id not in last.part.begun
-
-
-def _has_reset_parts(simulated: Simulated) -> bool:
-    """Return whether a part was reset, after which its places and its money may be used twice."""
-    return any(run.begun.type == BATCH_PART and run.is_replaced for run in simulated.server.runs)
 
 
 def _is_quiet(run: SimulatedRun) -> bool:
@@ -313,8 +297,8 @@ def _turns_of_round(simulated: Simulated, batch: SimulatedRun) -> dict[str, list
     found: dict[str, list[SimulatedRun]] = {}
     for run in simulated.server.runs:
         parent = run.parent[0] if run.parent and run.begun.type == TURN else None
-        is_of_part = parent is not None and parent.id in parts
-        if is_of_part and not _is_terminated(parent) and not _is_left(simulated, run):
+        is_of_part = parent is not None and parent.id in parts and not _is_terminated(parent)
+        if is_of_part and not is_left(simulated, run):
             found.setdefault(run.id, []).append(run)
     return found
 
@@ -336,7 +320,7 @@ async def _results(simulated: Simulated) -> list[BatchResult[Any]]:
 def _check_result(simulated: Simulated, result: BatchResult[Any]) -> None:
     """Check a result against the history of its turn."""
     runs = [run for run in simulated.server.runs if run.id == result.turn_id]
-    if any(_is_left(simulated, run) for run in runs):
+    if any(is_left(simulated, run) for run in runs):
         return
     if len({run.begun.first_run_id for run in runs}) > 1:
         raise BrokenError("tasks end once", f"{result.turn_id} was begun more than once")
@@ -357,7 +341,7 @@ def _check_result(simulated: Simulated, result: BatchResult[Any]) -> None:
 def _check_spent(simulated: Simulated, note: BatchNote) -> None:
     """Check that the batch has counted all that was billed."""
     billed = _bill(simulated)
-    if any(_is_left(simulated, run) for run in simulated.server.runs):
+    if any(is_left(simulated, run) for run in simulated.server.runs):
         return
     if note.is_priced and note.spent.usd < billed.usd:
         message = f"{billed.usd} USD were billed, and the batch has counted {note.spent.usd}"

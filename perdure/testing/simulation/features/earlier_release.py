@@ -1,8 +1,8 @@
 """A release before this one: it begins what the workers of this release go on with.
 
-It lacks one patch of this release, or all of them, and its agents have earlier rules. Histories that
-it has begun have no marker of what it lacks. Then this release is deployed: its workers replay these
-histories, and go on with them.
+It lacks one patch of this release, or all of them, and its agents have earlier rules. Histories
+that it has begun have no marker of what it lacks. Then this release is deployed: its workers replay
+these histories, and go on with them.
 """
 
 from __future__ import annotations
@@ -93,5 +93,7 @@ class EarlierRelease:
     def did_not_keep(self, promise: str) -> bool:
         """Return whether a promise is one that the release did not keep."""
         by_patches = {one for patch in self.lacks for one in PATCHES[patch]}
-        by_rules = {one for rules, told in _OLDER_RULES.items() if self.rules < rules for one in told}
+        by_rules = {
+            one for rules, told in _OLDER_RULES.items() if self.rules < rules for one in told
+        }
         return promise in by_patches | by_rules

@@ -1,7 +1,6 @@
-"""The operators of a simulation who reset what is no turn at the root: delegates, sessions and
-their turns, parts of a batch, and runs that were continued.
+"""The operators of a simulation who reset what is no turn at the root.
 
-They do what the pages say: a delegate, a turn of a session and a part are reset while whatever has
+That are delegates, sessions and their turns, parts of a batch, and runs that were continued. They do what the pages say: a delegate, a turn of a session and a part are reset while whatever has
 begun them waits for their end, and signals that came since are delivered again. A batch itself is
 not reset.
 """

@@ -3,7 +3,7 @@
 The history of the new run begins with that of the old run up to the start of the task. The server
 ends the task, delivers again what came to the old run since then, and does again what had not ended
 at that point: timers go on, activities are handed out again, and delegates that run report to the
-new run. The old run is terminated; its other delegates go on. Its parent hears of the new run alone.
+new run. The old run is terminated; its other delegates go on. Its parent hears of the new run.
 
 A run that was continued can be reset, too. Then the last run of the chain is terminated, and its
 children are cancelled; signals and updates of the later runs are delivered to the new run as well.

@@ -181,7 +181,7 @@ class SimulatedRun:
 
     @property
     def is_left(self) -> bool:
-        """Whether it, or a run above it, was reset, so another run goes on and waits for another."""
+        """Whether it or a run above it was reset, so nobody waits for its end."""
         return self.is_replaced or (self.parent is not None and self.parent[0].is_left)
 
     @property

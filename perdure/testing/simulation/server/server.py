@@ -196,8 +196,7 @@ class SimulatedServer:
             self._hand_out(run)
 
     def _hand_out(self, run: SimulatedRun) -> None:
-        delay_s = self.choices.pick((0, 0, 0, 0.01, 0.2, 3))
-        self.clock.later(delay_s, lambda: self._begin_task(run))
+        self.clock.later(self.choices.pick((0, 0, 0, 0.01, 0.2, 3)), lambda: self._begin_task(run))
 
     def _begin_task(self, run: SimulatedRun) -> None:
         if run.closed:
@@ -302,8 +301,7 @@ class SimulatedServer:
             self.counts["tasks of rejected updates"] += 1
             self._take_back(run, 2)  # nothing of such a task is kept
         else:
-            metadata = {"lang_used_flags": run.core.used_flags}
-            self.write(run, COMPLETED, {"sdk_metadata": metadata})
+            self.write(run, COMPLETED, {"sdk_metadata": {"lang_used_flags": run.core.used_flags}})
             self._do(run, made)
         if not run.closed:
             self._flush(run)

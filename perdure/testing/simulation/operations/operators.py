@@ -1,8 +1,9 @@
 """The operators of a simulation who reset what is no turn at the root.
 
-That are delegates, sessions and their turns, parts of a batch, and runs that were continued. They do what the pages say: a delegate, a turn of a session and a part are reset while whatever has
-begun them waits for their end, and signals that came since are delivered again. A batch itself is
-not reset.
+That are delegates, sessions and their turns, parts of a batch, and runs that were continued. They
+do what the pages say: a delegate, a turn of a session and a part are reset while whatever has begun
+them waits for their end, and signals that came since are delivered again. A batch itself is not
+reset.
 """
 
 from __future__ import annotations

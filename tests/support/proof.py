@@ -177,7 +177,7 @@ FEATURES = {
 
 SIMULATED = names(
     "plain delegate parallel handoff session fork resume carry schedule batch local reset effects"
-    " undo questions waits jobs versions release"
+    " undo questions waits jobs versions"
 )
 """The features that the simulator has."""
 

@@ -27,7 +27,7 @@ from perdure.testing.simulation.agents import (
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.calls.keyed_events import KEYED
-from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.choices import CLOCKS, Choices
 from perdure.testing.simulation.features.earlier_release import FEATURE as EARLIER
 from perdure.testing.simulation.features.earlier_release import EarlierRelease
 from perdure.testing.simulation.features.schedule_people import SchedulePeople
@@ -37,6 +37,7 @@ from perdure.testing.simulation.operations.afterwards import Afterwards
 from perdure.testing.simulation.operations.branches import Branches
 from perdure.testing.simulation.operations.builds import Builds
 from perdure.testing.simulation.operations.clients import TurnClients
+from perdure.testing.simulation.operations.clocks import Clocks
 from perdure.testing.simulation.operations.deploys import Deploys
 from perdure.testing.simulation.operations.keyed_events import EventSenders
 from perdure.testing.simulation.operations.operators import OPERATORS, Operators
@@ -206,6 +207,8 @@ class _Scene:
         senders = ResultSenders(server, self._world.jobs)
         if server.choices.has("client tools"):
             TurnClients(server, self._world, senders)
+        if server.choices.has(CLOCKS):
+            Clocks(server)
         people = self._begun(request)
         simulated = Simulated(server, self._world, people, input_, self._worker)
         self._meet(request, people)
@@ -217,7 +220,7 @@ class _Scene:
         for check in promises.AT_THE_END:
             check(simulated)
         for run in server.runs:
-            server.replayed(run).evict()
+            server.replayed(run, refuses=True).evict()
 
     def _meet(self, request: Request, people: People) -> None:
         """Let others have to do with what is simulated, as its features are."""

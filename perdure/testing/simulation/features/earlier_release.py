@@ -50,6 +50,7 @@ PATCHES = {
     "search-attributes-without-an-agent": (),
     "second-ids-are-repeated": ("every history replays",),
     "signal-apart": ("nothing is stuck",),
+    "stops-by-an-event": ("every history replays", "no task fails", "nothing is stuck"),
     "updates-before-a-turn": ("fold is state", "session messages once, in order"),
 }
 """The patches of this release, each with the promises that releases without it did not keep."""

@@ -139,7 +139,8 @@ def tasks_end_once(simulated: Simulated) -> None:
     The results are read as a client reads them. Their number is in the description of the batch.
     """
     note = _note(simulated)
-    if note is None:
+    left = [run for run in simulated.server.runs if is_left(simulated, run)]
+    if note is None or left:
         return
     results = asyncio.run(_results(simulated))
     people = simulated.people
@@ -322,8 +323,6 @@ async def _results(simulated: Simulated) -> list[BatchResult[Any]]:
 def _check_result(simulated: Simulated, result: BatchResult[Any]) -> None:
     """Check a result against the history of its turn."""
     runs = [run for run in simulated.server.runs if run.id == result.turn_id]
-    if any(is_left(simulated, run) for run in runs):
-        return
     if len({run.begun.first_run_id for run in runs}) > 1:
         raise BrokenError("tasks end once", f"{result.turn_id} was begun more than once")
     ended = runs[-1].read.ended if runs else None
@@ -343,8 +342,6 @@ def _check_result(simulated: Simulated, result: BatchResult[Any]) -> None:
 def _check_spent(simulated: Simulated, note: BatchNote) -> None:
     """Check that the batch has counted all that was billed."""
     billed = _bill(simulated)
-    if any(is_left(simulated, run) for run in simulated.server.runs):
-        return
     if note.is_priced and note.spent.usd < billed.usd:
         message = f"{billed.usd} USD were billed, and the batch has counted {note.spent.usd}"
         raise BrokenError("tasks end once", message)

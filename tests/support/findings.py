@@ -60,7 +60,7 @@ FINDINGS = (
     Finding(
         "The same in a schedule, whose turn was not counted, and in a webhook",
         "`7411f57`, Y70",
-        reason="schedules and deliveries were not simulated then, and it is not planted",
+        "a schedule does not count a turn whose worker was lost while it did",
     ),
     Finding(
         "A cancel that came while a session recorded a turn was lost",
@@ -102,7 +102,7 @@ FINDINGS = (
     Finding(
         "Tasks of a part of a batch that was reset were told failed while their turns completed",
         "`d9d967e`, E144",
-        reason="only turns are reset in the simulator",
+        "a part that was reset takes the turns that it had begun for failed",
     ),
     Finding(
         "A decision that a reset delivered again counted for the workflow and not for its readers",
@@ -112,7 +112,7 @@ FINDINGS = (
     Finding(
         "An activity that an operator paused or reset had a second effect",
         "`eec4a72`, Y15",
-        reason="the operators of the simulator reset turns, and leave activities alone",
+        reason="a worker refuses such an attempt around the activities, which the simulator calls",
     ),
     Finding(
         "A first run took the input of a later run, with the state of another turn",

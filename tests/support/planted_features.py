@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .planted import FOLD, REPLAYS, Planted
+from .planted import FOLD, MESSAGES, REPLAYS, Planted
 
 CLIENTS, SERVERS = "clients run their tools", "servers are told answers once"
 NOTICES, REMINDERS, HOOKS = "waits are told once", "reminders come once", "hooks start once"
@@ -256,6 +256,32 @@ OF_FEATURES = (
         "        in_next_task = False",
         ("nothing is stuck",),
         focus=("builds",),
+    ),
+    Planted(
+        "a part that was reset takes the turns that it had begun for failed",
+        "workflows/batch/agent_batch_part.py",
+        "            if workflow.patched(FINDS_AGAIN):",
+        "            if False:",
+        ("tasks end once", "a batch ends last", "nothing is stuck", FOLD),
+        kind="batch",
+        focus=("operators",),
+    ),
+    Planted(
+        "a session reads the run of a turn that was reset while it ran",
+        "perdure/temporal/histories/runs.py",
+        "    if current.workflow_execution_info.first_run_id == run_id:",
+        "    if False:",
+        (MESSAGES,),
+        kind="session",
+        focus=("operators",),
+    ),
+    Planted(
+        "a schedule does not count a turn whose worker was lost while it did",
+        "workflows/schedule_total.py",
+        "        retry_policy=RetryPolicy(maximum_interval=limits.BENCH),",
+        "        retry_policy=RetryPolicy(maximum_attempts=1),",
+        (LIMITS,),
+        kind="schedule",
     ),
     Planted(
         "an effect that an earlier call has brought about is taken back twice",

@@ -39,8 +39,9 @@ class PartReader(HistoryReader):
 
     Attributes:
         request: The input of the part, once it was read.
-        refused: The turns whose ids were in use, by their ids. After a reset, the part reads the
-            end of such a turn and it is no longer in here; a part of an earlier release does not.
+        refused: The turns whose ids were in use, by their ids. After a reset, the part begins to
+            read the end of such a turn and it is no longer in here; a part of an earlier release
+            does not.
     """
 
     def __init__(self, converter: DataConverter) -> None:
@@ -83,6 +84,7 @@ class PartReader(HistoryReader):
                     run = unpack(await self._raw(reads.input.payloads), ChildRun)
                     if not run.only_parent:
                         self._found[event.event_id] = run.turn_id
+                        self.refused.pop(run.turn_id, None)
                 return None
             case _:
                 return await self._end_of_found(event) or await self._end(event)
@@ -100,7 +102,6 @@ class PartReader(HistoryReader):
             ended = outcomes.child_not_found(_KEY, turn_id, failure)
         else:
             return None  # it has begun
-        self.refused.pop(turn_id, None)
         return TurnOfPart(turn_id, ended)
 
     async def _end(self, event: HistoryEvent) -> TurnOfPart | None:

@@ -72,7 +72,10 @@ async def _read(client: Client, run: ChildRun, until: float, *, is_worker: bool)
 async def _folded(client: Client, run: ChildRun, *, is_worker: bool) -> _History:
     state, runs = TurnState(), dict[str, str]()
     began = now = datetime.min.replace(tzinfo=UTC)
-    for event, fact in await last_recorded(client, run.turn_id, run.run_id, is_worker=is_worker):
+    recorded = await last_recorded(
+        client, run.turn_id, run.run_id, is_worker=is_worker, is_awaited=True
+    )
+    for event, fact in recorded:
         now = event.event_time.ToDatetime(tzinfo=UTC)
         if event.event_id == 1:
             began = fact.continuation.began if isinstance(fact, TurnContinued) else now

@@ -8,7 +8,7 @@ from perdure import limits
 from perdure.session.wire import TurnEnd, TurnPart
 from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.histories.read_turn import read_turn
-from perdure.temporal.histories.runs import describe_last, runs_up_to
+from perdure.temporal.histories.runs import describe_awaited, runs_up_to
 from perdure.turn import carry, effects, reservations, withheld
 from perdure.turn.carry import Carried
 from perdure.turn.fold import apply
@@ -22,7 +22,7 @@ from perdure.values.tasks import opening
 async def parts_of(
     client: Client, turn_id: str, run_id: str, *, is_worker: bool = False
 ) -> tuple[TurnPart, ...]:
-    """Return what a session records of a turn that is over, from any of its runs.
+    """Return what a session records of a turn that is over, from its first run.
 
     Raises:
         RPCError: The server does not have the history, or does not answer.
@@ -62,7 +62,7 @@ def _shared(state: TurnState) -> SharedState | None:
 
 async def _state(client: Client, turn_id: str, run_id: str, *, is_worker: bool) -> TurnState:
     """Return the state of a turn, from all of its runs that Temporal still has."""
-    description = await describe_last(client, turn_id, run_id, retry=True)
+    description = await describe_awaited(client, turn_id, run_id, retry=True)
     state = TurnState()
     for run in await runs_up_to(client, description):
         async for _, fact in recorded(client, turn_id, run, is_worker=is_worker):

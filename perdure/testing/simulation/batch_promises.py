@@ -21,6 +21,7 @@ from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.client import HistoryClient
 from perdure.testing.simulation.delivery_promises import webhooks_are_delivered_or_recorded
+from perdure.testing.simulation.features.reset_parts import has_reset_parts, is_left
 from perdure.testing.simulation.observations import Simulated, last_runs
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import RunStage, SimulatedRun
@@ -54,10 +55,13 @@ def batch_bill_within_limit(simulated: Simulated) -> None:
     """What the providers have billed for a batch is within its budget, at every moment.
 
     The turns of all rounds count, unless people add to the budget of a single turn. So does what
-    turns that run may still spend.
+    turns that run may still spend. After a reset of a part, the money that it has given back since
+    may be with others, and is not limited.
     """
     people, note = simulated.people, _note(simulated)
     if not isinstance(people, BatchPeople) or people.adds_to_turns or note is None:
+        return
+    if has_reset_parts(simulated):
         return
     bill = _bill(simulated)
     for dimension in limited(note.budget):
@@ -74,10 +78,11 @@ def batch_bill_within_limit(simulated: Simulated) -> None:
 def turns_at_once_within_limit(simulated: Simulated) -> None:
     """A batch never has more turns at once than its limit.
 
-    Turns of a part that an operator has terminated end by themselves, and do not count.
+    Turns of a part that an operator has terminated end by themselves, and do not count. After a
+    reset of a part, its places may be with others, too, and more turns may run.
     """
     note = _note(simulated)
-    if note is None:
+    if note is None or has_reset_parts(simulated):
         return
     running = list(_open_turns(simulated))
     if len(running) > note.at_once:
@@ -134,7 +139,8 @@ def tasks_end_once(simulated: Simulated) -> None:
     The results are read as a client reads them. Their number is in the description of the batch.
     """
     note = _note(simulated)
-    if note is None:
+    left = [run for run in simulated.server.runs if is_left(simulated, run)]
+    if note is None or left:
         return
     results = asyncio.run(_results(simulated))
     people = simulated.people
@@ -266,18 +272,21 @@ def _open_turns(simulated: Simulated) -> Iterator[SimulatedRun]:
         if run.closed or run.parent is None or run.begun.type != TURN:
             continue
         parent = run.parent[0]
-        if parent.begun.type == BATCH_PART and not _is_terminated(parent):
+        is_of_part = parent.begun.type == BATCH_PART and not _is_terminated(parent)
+        if is_of_part and not is_left(simulated, run):
             yield run
 
 
 def _is_terminated(run: SimulatedRun) -> bool:
-    return run.closed == "WORKFLOW_EXECUTION_TERMINATED"
+    return run.closed == "WORKFLOW_EXECUTION_TERMINATED" and not run.is_replaced
 
 
 def _is_quiet(run: SimulatedRun) -> bool:
     """Return whether a batch or a part waits for the other, and for nothing else."""
     waits = len(run.timers) if run.part.begun else 0
-    return run.stage is RunStage.NONE and not (run.children or run.signals or waits)
+    return run.stage is RunStage.NONE and not (
+        run.children or run.signals or run.activities or waits
+    )
 
 
 def _turns_of_round(simulated: Simulated, batch: SimulatedRun) -> dict[str, list[SimulatedRun]]:
@@ -291,7 +300,8 @@ def _turns_of_round(simulated: Simulated, batch: SimulatedRun) -> dict[str, list
     found: dict[str, list[SimulatedRun]] = {}
     for run in simulated.server.runs:
         parent = run.parent[0] if run.parent and run.begun.type == TURN else None
-        if parent is not None and parent.id in parts and not _is_terminated(parent):
+        is_of_part = parent is not None and parent.id in parts and not _is_terminated(parent)
+        if is_of_part and not is_left(simulated, run):
             found.setdefault(run.id, []).append(run)
     return found
 

@@ -111,7 +111,9 @@ def _chain(server: SimulatedServer, run: SimulatedRun) -> Iterator[SimulatedRun]
 
 
 def _is_started_by(one: SimulatedRun, other: SimulatedRun) -> bool:
-    return one.takes_back and one.parent is not None and one.parent[0].id == other.id
+    if not one.takes_back or one.parent is None or one.parent[0].is_replaced:
+        return False
+    return one.parent[0].id == other.id
 
 
 def _calls_after(run: SimulatedRun) -> bool:

@@ -144,9 +144,10 @@ def _check_named(simulated: Simulated) -> None:
         named |= agents_named(runs)
     for run in simulated.server.runs:
         request = run.read.request
-        if request is None or request.session is None or run.id not in named:
+        is_of_session = request is not None and request.session is not None
+        if not is_of_session or run.id not in named or run.is_left:
             continue
-        if request.agent != named[run.id]:
+        if request is not None and request.agent != named[run.id]:
             message = f"it begins with the rules of {request.agent}, and named is {named[run.id]}"
             raise BrokenError(PROMISE, message, run)
 

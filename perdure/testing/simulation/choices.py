@@ -37,6 +37,8 @@ _FEATURES: dict[str, tuple[str, int]] = {
     "scheduled batches": ("scheduled batches 6", 4),
     "jobs of a session": ("jobs of a session 3", 3),
     "jobs of a batch": ("jobs of a batch 19", 3),
+    "operators": ("operators 0", 8),
+    "earlier release": ("earlier release 0", 8),
     CLOCKS: ("clocks 1", 8),
 }
 """Features that a simulation has once in so many times, with the sequences that decide that.

@@ -133,12 +133,9 @@ def ended_locally(event: HistoryEvent) -> str | None:
 
 
 def sessions(server: SimulatedServer) -> dict[str, list[SimulatedRun]]:
-    """Return the runs of each session, by its id."""
-    found: dict[str, list[SimulatedRun]] = {}
-    for run in server.runs:
-        if run.begun.type == SESSION:
-            found.setdefault(run.id, []).append(run)
-    return found
+    """Return the runs of each session, by its id, without those that were reset."""
+    last = {run.id: run for run in server.runs if run.begun.type == SESSION}
+    return {session_id: chain(server, run) for session_id, run in last.items()}
 
 
 def messages_of_session(runs: Sequence[SimulatedRun]) -> tuple[list[str], dict[str, str]]:

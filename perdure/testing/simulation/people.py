@@ -108,7 +108,7 @@ class People:
     def _is_of_tree(self, run: SimulatedRun) -> bool:
         """Return whether a turn is that of these people, or one of its delegates."""
         root = run.root
-        is_left = root.is_replaced or not root.closed or run.takes_back
+        is_left = run.is_left or not root.closed or run.takes_back
         return is_left and root.id == self.workflow_id
 
     def come_back(self) -> None:
@@ -139,7 +139,7 @@ class People:
         if root is not None:
             self.cancelled = self._server.cancel(root, "enough") or self.cancelled
         for run in self._runs:
-            if run.root.is_replaced:
+            if run.is_left:
                 self._server.cancel(run, "not needed")
 
     def _watch(self, run: SimulatedRun) -> None:

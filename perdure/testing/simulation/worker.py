@@ -49,6 +49,7 @@ from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.calls.jobs import with_known_secret
 from perdure.testing.simulation.clients.session_messages import MessageSender
 from perdure.testing.simulation.clients.worker_client import WorkerClient
+from perdure.testing.simulation.features.earlier_release import EarlierRelease
 from perdure.testing.simulation.features.versions import FEATURE, both_versions
 from perdure.testing.simulation.server.loops import QuickLoop
 from perdure.testing.simulation.server.runs import Activity
@@ -118,6 +119,7 @@ class SimulatedWorker:
     Attributes:
         client: The client of its activities.
         misheard: The first live text that is not that of its call; empty if there is none.
+        earlier: The release that the workers have at first; None if it is this one.
     """
 
     def __init__(self, server: SimulatedServer, agents: Sequence[Agent[Any]], world: World) -> None:
@@ -126,6 +128,7 @@ class SimulatedWorker:
         self.misheard = ""
         self._said = ""
         self._running: Activity | None = None
+        self.earlier: EarlierRelease | None = None
         self.client = WorkerClient(server)
         self._client = cast("Client", self.client)
         self._models = {model for agent in agents for model in agent.models} | {"model:second"}
@@ -302,7 +305,8 @@ class SimulatedWorker:
         finally:
             self._check_told(activity, told)
         if activity.type == RESOLVE_AGENT:
-            return with_known_secret(result, activity)
+            result = with_known_secret(result, activity)
+            return self.earlier.resolved(result) if self.earlier else result
         if activity.type != CALL_MODEL:
             return result
         answer = unpack(result, ModelAnswer)  # the machine's clock has no place in a simulation

@@ -231,7 +231,8 @@ def _finding(finding: Finding) -> str:
     """Return the row of a finding of a review."""
     if not finding.planted:
         return f"| {finding.fault} | {finding.mended} | not found: {finding.reason} | |\n"
-    fault = next(one for one in PLANTED if one.name == finding.planted)
+    faults = {one.name: one for one in (*PLANTED, *OF_FEATURES, *BATCHES)}
+    fault = faults[finding.planted]
     found_by, within = " or ".join(fault.promises), _seeds(fault)
     return f"| {finding.fault} | {finding.mended} | {found_by} | {within} |\n"
 

@@ -9,6 +9,7 @@ from typing import Any
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.common import RawValue
 
+from perdure.batch.leases import largest
 from perdure.batch.wire import BatchNote, BatchRequest, PartNews, PartOrder, PartRequest
 from perdure.temporal.histories.part_history import PartFact
 from perdure.temporal.names import BATCH_NEWS, BATCH_ORDER, MEMO_BATCH
@@ -95,7 +96,7 @@ class BatchRead:
         known = self.news.get(news.part)
         is_of_later_run = known is not None and known.run not in ("", news.run)
         if news.number or is_of_later_run:
-            self.news[news.part] = news
+            self.news[news.part] = _since_reset(known, news)
 
     def _begin(self, started: Any) -> None:
         request = unpack(RawValue(started.input.payloads[0]), BatchRequest)
@@ -107,3 +108,16 @@ class BatchRead:
         fields = memo.fields
         if MEMO_BATCH in fields:
             self.note = BatchNote.model_validate(json.loads(fields[MEMO_BATCH].data))
+
+
+def _since_reset(before: PartNews | None, news: PartNews) -> PartNews:
+    """Return news with what the part had given back before it was reset, if it was.
+
+    A reset part may send news again that the run before had sent.
+    """
+    if before is None or not before.run:
+        return news
+    if before.run == news.run:
+        return news if news.number > before.number else before
+    freed, returned = max(news.freed, before.freed), largest(news.returned, before.returned)
+    return news.model_copy(update={"freed": freed, "returned": returned})

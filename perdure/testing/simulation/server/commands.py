@@ -164,6 +164,16 @@ def _cancelled_child(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     return WrittenEvent(name, fields, command=command)
 
 
+def _cancelled_other(command: Command, content: Any, ids: Ids) -> WrittenEvent:
+    fields = {
+        "namespace": NAMESPACE,
+        "workflow_execution": {"workflow_id": content.workflow_execution.workflow_id},
+        "reason": content.reason,
+    }
+    name = "REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED"
+    return WrittenEvent(name, fields, ("cancel", content.seq), command)
+
+
 def _signal(command: Command, content: Any, ids: Ids) -> WrittenEvent:
     child_id = content.child_workflow_id
     fields = {
@@ -216,6 +226,7 @@ _PLAIN: dict[str, Callable[[Command, Any, Ids], WrittenEvent]] = {
     "cancel_timer": _cancelled_timer,
     "start_child_workflow_execution": _child,
     "cancel_child_workflow_execution": _cancelled_child,
+    "request_cancel_external_workflow_execution": _cancelled_other,
     "signal_external_workflow_execution": _signal,
     "modify_workflow_properties": _memo,
     "upsert_workflow_search_attributes": _search_attributes,

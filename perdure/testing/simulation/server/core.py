@@ -34,13 +34,14 @@ from perdure.testing.simulation.server.history import (
     name_of,
 )
 from perdure.testing.simulation.server.local_activities import SCHEDULES, TRY_CANCEL, Locally
-from perdure.testing.simulation.server.sdk import BegunRun, Command, Instance, Job
+from perdure.testing.simulation.server.sdk import Activates, BegunRun, Command, Instance, Job
 
 _BEGINS = {
     "schedule_activity": "activity",
     "start_timer": "timer",
     "start_child_workflow_execution": "child",
     "signal_external_workflow_execution": "signal",
+    "request_cancel_external_workflow_execution": "cancel",
 }
 _CANCELS = {
     "request_cancel_activity": "activity",
@@ -67,8 +68,8 @@ class Core:
         rejected: The updates that the last task rejected, and why.
     """
 
-    def __init__(self, begun: BegunRun) -> None:
-        self.instance = Instance(begun)
+    def __init__(self, begun: BegunRun, activates: Activates | None = None) -> None:
+        self.instance = Instance(begun, activates)
         self._begun = begun
         self.ids: dict[tuple[str, int], int] = {}
         self._numbers: dict[int, int] = {}
@@ -281,10 +282,23 @@ class Core:
                 new_run = attributes(event).new_execution_run_id
                 command.fields["new_execution_run_id"] = new_run
         again = [event_of(0, command.name, command.fields) for command in made]
-        compared = attributes if exactly else gist
+        compared = self._content if exactly else gist
         for one, other in zip_longest(again, events):
             if one is None or other is None or compared(one) != compared(other):
                 raise NotDeterministicError(_difference(one, other))
+
+    def _content(self, event: HistoryEvent) -> Any:
+        """Return the content of an event; after a reset, that of any of the runs before it.
+
+        What was begun before the reset has the id of the run before.
+        """
+        content = attributes(event)
+        if not self._begun.earlier:
+            return content
+        written_as = content.SerializeToString(deterministic=True)
+        for run_id in self._begun.earlier:
+            written_as = written_as.replace(run_id.encode(), self._begun.run_id.encode())
+        return written_as
 
 
 def _begins(command: Command) -> tuple[str, int] | None:

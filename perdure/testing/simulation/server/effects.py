@@ -37,6 +37,7 @@ class Effects:
             "cancel_timer": self._cancel_timer,
             "start_child_workflow_execution": self._start_child,
             "cancel_child_workflow_execution": self._cancel_child,
+            "request_cancel_external_workflow_execution": self._cancel_other,
             "signal_external_workflow_execution": self._signal,
             "complete_workflow_execution": self._complete,
             "fail_workflow_execution": self._fail,
@@ -145,11 +146,21 @@ class Effects:
 
     def _cancel_child(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         child = run.children.get(self._begun(run, "child", content.child_workflow_seq))
+        self._request_cancel(run, child.workflow_id if child else "", content.reason, event_id)
+
+    def _cancel_other(self, run: SimulatedRun, content: Any, event_id: int) -> None:
+        workflow_id = content.workflow_execution.workflow_id
+        self._request_cancel(run, workflow_id, content.reason, event_id)
+
+    def _request_cancel(
+        self, run: SimulatedRun, workflow_id: str, reason: str, event_id: int
+    ) -> None:
+        """Cancel another workflow, soon."""
 
         def send() -> None:
-            other = self._server.run_of(child.workflow_id) if child else None
+            other = self._server.run_of(workflow_id)
             if other is not None:
-                self._server.cancel(other, content.reason)
+                self._server.cancel(other, reason)
             name = "EXTERNAL_WORKFLOW_EXECUTION_CANCEL_REQUESTED"
             if other is None:
                 name = "REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_FAILED"
@@ -199,9 +210,7 @@ class Effects:
 
     def _close(self, run: SimulatedRun, how: str, fields: Fields) -> None:
         self._server.close(run, f"WORKFLOW_EXECUTION_{how}")
-        for child in run.children.values():
-            if child.policy == _REQUEST_CANCEL:
-                self._soon(lambda child=child: self._cancel_orphan(child))  # type: ignore[misc]
+        self.cancel_children(run)
         if run.parent is not None:
             parent, event_id = run.parent
             parent.children.pop(event_id, None)
@@ -211,6 +220,12 @@ class Effects:
                 "workflow_type": {"name": run.begun.type},
             }
             self._server.deliver(parent, f"CHILD_WORKFLOW_EXECUTION_{how}", {**ended, **fields})
+
+    def cancel_children(self, run: SimulatedRun) -> None:
+        """Cancel the children of a run that is over, as their parent close policy says."""
+        for child in run.children.values():
+            if child.policy == _REQUEST_CANCEL:
+                self._soon(lambda child=child: self._cancel_orphan(child))  # type: ignore[misc]
 
     def _cancel_orphan(self, child: SimulatedChild) -> None:
         run = self._server.run_of(child.workflow_id)

@@ -216,6 +216,21 @@ def _signal_not_sent(job: Job, event: Any, numbers: Numbers) -> bool:
     return True
 
 
+def _cancel_sent(job: Job, event: Any, numbers: Numbers) -> bool:
+    """A workflow that is no child was asked to stop; of a child, the SDK waits for the end."""
+    if event.initiated_event_id in numbers:
+        job.resolve_request_cancel_external_workflow.seq = numbers[event.initiated_event_id]
+    return event.initiated_event_id in numbers
+
+
+def _cancel_not_sent(job: Job, event: Any, numbers: Numbers) -> bool:
+    if _cancel_sent(job, event, numbers):
+        failure = job.resolve_request_cancel_external_workflow.failure
+        failure.message = "Unable to cancel external workflow because it was not found"
+        failure.application_failure_info.type = "ExternalWorkflowExecutionNotFound"
+    return event.initiated_event_id in numbers
+
+
 _JOBS: dict[str, Callable[[Job, Any, Numbers], bool]] = {
     "WORKFLOW_EXECUTION_SIGNALED": _signalled,
     "WORKFLOW_EXECUTION_CANCEL_REQUESTED": _cancel,
@@ -233,4 +248,6 @@ _JOBS: dict[str, Callable[[Job, Any, Numbers], bool]] = {
     "CHILD_WORKFLOW_EXECUTION_TERMINATED": _child_terminated,
     "EXTERNAL_WORKFLOW_EXECUTION_SIGNALED": _signal_sent,
     "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED": _signal_not_sent,
+    "EXTERNAL_WORKFLOW_EXECUTION_CANCEL_REQUESTED": _cancel_sent,
+    "REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_FAILED": _cancel_not_sent,
 }

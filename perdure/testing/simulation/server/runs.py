@@ -180,6 +180,11 @@ class SimulatedRun:
         return self if self.parent is None else self.parent[0].root
 
     @property
+    def is_left(self) -> bool:
+        """Whether it or a run above it was reset, so nobody waits for its end."""
+        return self.is_replaced or (self.parent is not None and self.parent[0].is_left)
+
+    @property
     def account(self) -> str:
         """Where the bills of a turn and its delegates are noted; a reset opens another account."""
         return self.root.begun.account or self.root.begun.first_run_id

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -46,6 +46,8 @@ from perdure.workflows.single_input import OneInput
 
 Job = WorkflowActivationJob
 Command = WorkflowCommand
+Activates = Callable[[str], bool]
+"""Returns whether a worker's release has a patch, by its id."""
 
 
 _MOST_STEPS = 50_000
@@ -97,6 +99,7 @@ class BegunRun:
         task_timeout: The workflow task timeout, which limits the length of a history.
         search_attributes: Those of the start.
         origin: The run whose seed it has, if it was reset.
+        earlier: The runs that were reset and whose history it begins with.
         account: The run since which its bills are counted, if it was reset or continues such a run.
         build: The number of the build of the workers that its tasks go to.
     """
@@ -112,6 +115,7 @@ class BegunRun:
     task_timeout: timedelta = timedelta(seconds=10)
     search_attributes: TypedSearchAttributes = TypedSearchAttributes.empty
     origin: str = ""
+    earlier: tuple[str, ...] = ()
     account: str = ""
     build: int = 0
 
@@ -168,9 +172,10 @@ class _StepQueue(deque[asyncio.Handle]):
 class Instance:
     """A workflow object in the memory of a worker."""
 
-    def __init__(self, begun: BegunRun) -> None:
+    def __init__(self, begun: BegunRun, activates: Activates | None = None) -> None:
+        """Make the object of a worker that has all patches, or those that `activates` says."""
         self._begun = begun
-        self._inner = _loop().run_until_complete(_make(begun))
+        self._inner = _loop().run_until_complete(_make(begun, activates))
         self._ready = _StepQueue()
         self._inner._ready = self._ready  # type: ignore[attr-defined]  # noqa: SLF001
 
@@ -228,7 +233,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return QuickLoop()
 
 
-async def _make(begun: BegunRun) -> WorkflowInstance:
+async def _make(begun: BegunRun, activates: Activates | None) -> WorkflowInstance:
     """Make an instance, which needs a running event loop for a moment."""
     start = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=begun.at_ns // 1000)
     parent = None
@@ -271,7 +276,7 @@ async def _make(begun: BegunRun) -> WorkflowInstance:
             extern_functions={_IS_VALID: lambda name: None},
             disable_eager_activity_execution=False,
             worker_level_failure_exception_types=[PerdureError],
-            patch_activation_callback=None,
+            patch_activation_callback=activates and (lambda asked: activates(asked.patch_id)),
             last_completion_result=Payloads(),
             last_failure=None,
         )

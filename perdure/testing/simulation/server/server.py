@@ -32,7 +32,7 @@ from perdure.testing.simulation.server.history import (
     tasks,
 )
 from perdure.testing.simulation.server.runs import RunStage, SimulatedRun, Update, UpdateResponse
-from perdure.testing.simulation.server.sdk import BegunRun, TaskFailedError, encoded
+from perdure.testing.simulation.server.sdk import Activates, BegunRun, TaskFailedError, encoded
 
 _OF_TASKS = (SCHEDULED, STARTED, COMPLETED, "WORKFLOW_TASK_FAILED", "WORKFLOW_TASK_TIMED_OUT")
 
@@ -63,6 +63,7 @@ class SimulatedServer:
         on_command: Called with each command that a task has written, and its event.
         build: The current build of the workers. A run of another one is told so with each task.
         locally: Performs a local activity within a workflow task, by the content of its command.
+        activates: Returns whether the workers have a patch; None if they have all.
     """
 
     locally: Callable[[SimulatedRun, Any], tuple[Payload | Failure, float]]
@@ -76,6 +77,7 @@ class SimulatedServer:
         self.on_event: list[Callable[[SimulatedRun], None]] = []
         self.on_task: list[Callable[[SimulatedRun], None]] = []
         self.on_command: list[Callable[[SimulatedRun, WrittenEvent, int], None]] = []
+        self.activates: Activates | None = None
         self._open: dict[str, SimulatedRun] = {}
 
     def run_of(self, workflow_id: str) -> SimulatedRun | None:
@@ -193,8 +195,7 @@ class SimulatedServer:
             self._hand_out(run)
 
     def _hand_out(self, run: SimulatedRun) -> None:
-        delay_s = self.choices.pick((0, 0, 0, 0.01, 0.2, 3))
-        self.clock.later(delay_s, lambda: self._begin_task(run))
+        self.clock.later(self.choices.pick((0, 0, 0, 0.01, 0.2, 3)), lambda: self._begin_task(run))
 
     def _begin_task(self, run: SimulatedRun) -> None:
         if run.closed:
@@ -250,7 +251,7 @@ class SimulatedServer:
 
     def replayed(self, run: SimulatedRun, *, refuses: bool = False) -> Core:
         """Return a new workflow object that has done a history again, as `Core.replay` does."""
-        core = Core(run.begun)
+        core = Core(run.begun, self.activates)
         try:
             for task in tasks(run.history.events):
                 core.replay(task, exactly=True, refuses=refuses)
@@ -300,8 +301,7 @@ class SimulatedServer:
             self._take_back(run, 2)  # nothing of such a task is kept
             run.core.take_back()
         else:
-            metadata = {"lang_used_flags": run.core.used_flags}
-            self.write(run, COMPLETED, {"sdk_metadata": metadata})
+            self.write(run, COMPLETED, {"sdk_metadata": {"lang_used_flags": run.core.used_flags}})
             self._do(run, made)
         if not run.closed:
             self._flush(run)

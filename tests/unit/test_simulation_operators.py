@@ -1,0 +1,113 @@
+"""In the simulator, operators reset what is no turn at the root, and releases follow each other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perdure.agents.definitions import RULES
+from perdure.testing.simulation import Simulation, simulate
+from perdure.testing.simulation.features.earlier_release import PATCHES
+from perdure.testing.simulation.server.commands import PATCH
+from perdure.testing.simulation.server.history import attributes, name_of
+from perdure.testing.simulation.simulate import Kind
+
+ROOT = Path(__file__).parents[2]
+OPERATED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (
+    ("session", 9000015, ("operators",)),
+    ("batch", 9000023, ("operators",)),
+    ("turn", 9000025, ("teams", "operators")),
+)
+"""Seeds that reset a session, a part of a batch, and a delegate."""
+CONTINUED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (
+    ("session", 9000034, ("operators",)),
+    ("session", 9000039, ("operators",)),
+)
+"""Seeds that reset a run of a session, and of a turn of a session, which was continued."""
+
+
+def patches_of(made: Simulation) -> set[str]:
+    """What the markers of patches in all histories say."""
+    return {
+        str(attributes(event).details["patch-data"].payloads[0].data)
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "MARKER_RECORDED" and attributes(event).marker_name == PATCH
+    }
+
+
+def ids_in(path: Path, constants: dict[str, str]) -> Iterator[str]:
+    """Yield the ids of the patches that a module asks for, or the names of what has them."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "patched":
+            [asked] = node.args
+            if isinstance(asked, ast.Constant):
+                yield str(asked.value)
+            elif isinstance(asked, ast.Name) and asked.id in constants:
+                yield constants[asked.id]
+
+
+def constants_in(path: Path) -> dict[str, str]:
+    """The texts that a module gives a name."""
+    return {
+        target.id: str(node.value.value)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+@pytest.mark.accepts("S81", "S83")
+@pytest.mark.parametrize(("kind", "seed", "focus"), OPERATED)
+def test_what_is_reset_keeps_every_promise(kind: Kind, seed: int, focus: tuple[str, ...]) -> None:
+    """The parent hears of the new run alone, and nothing of the old one is left."""
+    made = simulate(seed, kind=kind, focus=focus)
+    resets = [run for run in made.server.runs if run.base is not None]
+
+    assert made.broken is None, made.story
+    assert resets
+    assert all(run.base[0].is_replaced for run in resets if run.base)
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("S81")
+@pytest.mark.parametrize(("kind", "seed", "focus"), CONTINUED)
+def test_run_that_was_continued_is_reset(kind: Kind, seed: int, focus: tuple[str, ...]) -> None:
+    """The run that continues it is terminated, and the new one goes on instead."""
+    made = simulate(seed, kind=kind, focus=focus)
+    bases = [run.base[0] for run in made.server.runs if run.base is not None]
+    ends = [name_of(base.history.events[-1]) for base in bases]
+
+    assert made.broken is None, made.story
+    assert "WORKFLOW_EXECUTION_CONTINUED_AS_NEW" in ends
+
+
+@pytest.mark.accepts("S82")
+def test_earlier_release_has_earlier_rules_and_lacks_patches_until_the_deploy() -> None:
+    """What it lacks is in no history before the deploy, and what it has is in some."""
+    made = [simulate(seed, focus=("earlier release", "teams")) for seed in range(9000000, 9000012)]
+    rules = {
+        run.read.agent.rules
+        for one in made
+        for run in one.server.runs
+        if run.read.agent is not None
+    }
+
+    assert [one.story for one in made if one.broken] == []
+    assert min(rules) < RULES
+    assert any(one.counts["deploys of this release"] for one in made)
+    assert any(map(patches_of, made))
+
+
+@pytest.mark.accepts("S82")
+def test_earlier_release_knows_each_patch() -> None:
+    """A patch that a later release adds belongs into the table."""
+    files = list((ROOT / "workflows").rglob("*.py"))
+    shared = {name: value for path in files for name, value in constants_in(path).items()}
+    ids = {one for path in files for one in ids_in(path, {**shared, **constants_in(path)})}
+
+    assert ids <= set(PATCHES)

@@ -31,6 +31,7 @@ _FEATURES: dict[str, tuple[str, int]] = {
     "versions": ("versions 1", 6),
     "keyed events": ("keyed events 40", 8),
     "push": ("push 5", 8),
+    "logins": ("logins 28071", 8),
     "scheduled messages": ("scheduled messages 1", 4),
     "scheduled batches": ("scheduled batches 6", 4),
     "jobs of a session": ("jobs of a session 3", 3),
@@ -131,7 +132,7 @@ class Choices:
     @functools.cached_property
     def calls_often(self) -> bool:
         """Whether models mostly call tools, as some are of a kind that few simulations have."""
-        features = ("client tools", "servers", "local tools", "keyed events")
+        features = ("client tools", "servers", "local tools", "keyed events", "logins")
         return self.aims_at(LOSSES) or any(map(self.has, features))
 
     def aims_at(self, aim: str) -> bool:

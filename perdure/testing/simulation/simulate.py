@@ -27,6 +27,7 @@ from perdure.testing.simulation.agents import (
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.calls.keyed_events import KEYED
+from perdure.testing.simulation.calls.logins import LOGINS
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.features.schedule_people import SchedulePeople
 from perdure.testing.simulation.features.schedules import SimulatedSchedule, some_schedule
@@ -37,6 +38,7 @@ from perdure.testing.simulation.operations.builds import Builds
 from perdure.testing.simulation.operations.clients import TurnClients
 from perdure.testing.simulation.operations.deploys import Deploys
 from perdure.testing.simulation.operations.keyed_events import EventSenders
+from perdure.testing.simulation.operations.logging_in import LoggingIn
 from perdure.testing.simulation.operations.push import FEATURE as PUSH
 from perdure.testing.simulation.operations.push import PushClients
 from perdure.testing.simulation.operations.reminding import Reminding
@@ -219,6 +221,8 @@ class _Scene:
             Builds(server)
         if server.choices.has(KEYED):
             EventSenders(server, self._worker.client)
+        if server.choices.has(LOGINS):
+            LoggingIn(server, self._world.diary, people)
         if isinstance(request, TurnRequest) and _has_push(server.choices):
             PushClients(server, self._worker.client, people)
         if server.choices.all_features:

@@ -85,6 +85,9 @@ class World(Protocol):
             PerdureError: The activity fails.
         """
 
+    def resolved(self, definition: RawValue) -> RawValue:
+        """Return the definition of an agent with what its servers list now."""
+
     def look_up(self, effect_key: str) -> Verification:
         """Return whether the effect with a key is there.
 
@@ -302,7 +305,7 @@ class SimulatedWorker:
         finally:
             self._check_told(activity, told)
         if activity.type == RESOLVE_AGENT:
-            return with_known_secret(result, activity)
+            return with_known_secret(self._world.resolved(result), activity)
         if activity.type != CALL_MODEL:
             return result
         answer = unpack(result, ModelAnswer)  # the machine's clock has no place in a simulation

@@ -198,8 +198,9 @@ def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
     if choices.happens(8):
         fields["max_iterations"] = 4
     if choices.all_features and choices.happens(6):
-        some = choices.pick((("look", "write"), ("look", "send")))
-        fields["allowed_tools"] = (*some, NOTE, LOG_IN) if choices.has(LOGINS) else some
+        fields["allowed_tools"] = choices.pick((("look", "write"), ("look", "send")))
+    if choices.has(LOGINS) and choices.happens(3, beside=LOGINS):
+        fields["allowed_tools"] = ("look", "write", "send", NOTE, LOG_IN)
     if agents[0].takes_tools and choices.has("client tools"):
         fields["client_tools"] = CLIENT_TOOLS
     task = Task(content="go", requires_human_approval=choices.happens(8))

@@ -133,7 +133,7 @@ class PersonalServer:
         name = run.tool or activity.type
         if name not in DIARY_TOOLS:
             return None
-        if self._choices.happens(8, beside=LOGINS):
+        if self._choices.happens(10, beside=LOGINS):
             self.scopes = None
         if self.scopes is None:
             return self._refused(activity, run, LoginNeededError())
@@ -143,7 +143,7 @@ class PersonalServer:
         if pinned != run.schema_digest:
             return error_result(f"{name} was not called: its description has changed")
         has_scopes = _SCOPE in self.scopes
-        if name == SHARE and (not has_scopes or self._choices.happens(6, beside=LOGINS)):
+        if name == SHARE and (not has_scopes or self._choices.happens(3, beside=LOGINS)):
             return self._refused(activity, run, LoginNeededError([_SCOPE], has_them=has_scopes))
         return None
 
@@ -155,8 +155,10 @@ class PersonalServer:
         return output
 
 
-def some_diary_call(choices: Choices) -> ToolCall:
-    """Return a call of a tool of the server, which the agent may not have."""
-    name = choices.pick((LOG_IN, NOTE, NOTE, SHARE), beside=LOGINS)
+def some_diary_call(choices: Choices, agent: AgentDefinition) -> ToolCall:
+    """Return a call of a tool of the server; mostly of one that the agent has."""
+    offered = [name for name in (SHARE, NOTE, SHARE, LOG_IN) if agent.tool(name) is not None]
+    some = (NOTE, LOG_IN) if choices.happens(6, beside=LOGINS) or not offered else offered
+    name = choices.pick(some, beside=LOGINS)
     arguments = choices.pick(("{}", '{"a": 1}', '{"a": 4}'), beside=LOGINS)
     return ToolCall(id="", name=name, arguments=arguments)

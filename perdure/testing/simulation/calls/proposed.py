@@ -30,7 +30,7 @@ def _call_of_a_feature(choices: Choices, agent: AgentDefinition) -> ToolCall | N
     if agent.tool("desk__book") is not None and choices.below(3, beside=ABOUT_SERVERS):
         return some_server_call(choices)
     if choices.has(LOGINS) and choices.below(3, beside=LOGINS):
-        return some_diary_call(choices)
+        return some_diary_call(choices, agent)
     if agent.tool("peek") is not None and choices.below(3, beside=ABOUT_LOCAL):
         return some_local_call(choices)
     if choices.has(KEYED) and agent.tool("wait_for") and choices.below(3, beside=KEYED):

@@ -21,7 +21,7 @@ from perdure.values.approvals import Decision, PendingApproval
 
 _PLANS = ("once", "once", "once", "twice", "stale", "unanswered", "less", "never")
 _DELAYS_S = (1, 0, 0.05, 5, 20, 400)
-_MOMENTS = 60
+_MOMENTS = 150
 
 
 class LoggingIn:
@@ -34,6 +34,8 @@ class LoggingIn:
         self._people = people
         self._planned: set[tuple[str, str, str]] = set()
         self._count = 0
+        if self._choices.happens(8, beside=LOGINS):
+            diary.log_in(())
         server.on_event.append(self._watch)
 
     def _watch(self, run: SimulatedRun) -> None:

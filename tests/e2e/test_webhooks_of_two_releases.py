@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def deploy_of(story: Story, previous: Path, receiver: Receiver) -> Deploy:
     return Deploy(story, previous, PERDURE_WEBHOOK_HOSTS=hosts, PERDURE_WEBHOOK_SECRETS=SECRET)
 
 
-async def start(story: Story, **options: str) -> Turn[str]:
+async def start(story: Story, **options: Any) -> Turn[str]:
     """Start a turn of the seller."""
     id = f"sale-{secrets.token_hex(4)}"
     return await story.client.start(SELLER, "go", id=id, **options)

@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from perdure import errors, limits
-from perdure.activities.providers.http import certificates, retry_after_s
+from perdure.activities.providers.http import retry_after_s
 from perdure.activities.read_child import read_child, unread
 from perdure.activities.webhook_rules import Receiver, WebhookRules
 from perdure.delivery.push import PushCall
@@ -29,6 +29,7 @@ from perdure.delivery.webhook import (
     WebhookMessage,
     message_about,
 )
+from perdure.oauth.certificates import certificates
 from perdure.temporal.histories.runs import end_of_run, last_recorded
 from perdure.temporal.names import WEBHOOK_FAILED
 from perdure.turn.fold import apply

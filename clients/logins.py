@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -59,7 +58,6 @@ class _Login(Wire):
     link: LoginLink
     key: str
     begun: BegunLogin
-    until: datetime
 
 
 class Logins:
@@ -111,8 +109,8 @@ class Logins:
             )
         except OAuthError as error:
             raise errors.LoginError(one_line(str(error), _SHOWN)) from None
-        login = _Login(link=link, key=key, begun=begun, until=datetime.now(UTC) + limits.HTTP_LOGIN)
-        state = self._keys.seal(_PURPOSE, login.model_dump_json().encode())
+        login = _Login(link=link, key=key, begun=begun).model_dump(mode="json")
+        state = self._keys.seal.close(_PURPOSE, login, limits.HTTP_LOGIN)
         return str(httpx.URL(address).copy_set_param("state", state))
 
     async def complete(self, query: Mapping[str, str]) -> LoginLink:
@@ -137,11 +135,8 @@ class Logins:
         return login.link
 
     def _begun(self, state: str) -> _Login:
-        content = self._keys.unseal(_PURPOSE, state)
         with contextlib.suppress(ValidationError):
-            login = _Login.model_validate_json(content or b"")
-            if login.until > datetime.now(UTC):
-                return login
+            return _Login.model_validate(self._keys.seal.open(_PURPOSE, state))
         raise errors.InvalidRequestError(
             "this login was not begun here, or more than"
             f" {limits.HTTP_LOGIN.seconds // 60} minutes ago; begin it again"

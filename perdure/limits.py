@@ -59,10 +59,7 @@ TOOL_CALL = timedelta(seconds=60)
 LOCAL_LOOKUP = timedelta(seconds=2)
 """The time limit of resolving an agent within a workflow task. An activity does it after that."""
 LOCAL_CALLS = timedelta(seconds=1)
-"""The time limit of the local tool calls in one workflow task, together.
-
-After that, a call is an ordinary activity.
-"""
+"""The time limit of the local tool calls in one workflow task; after it, they are activities."""
 LOCAL_CALLS_COUNT = 16
 """The number of local tool calls in one workflow task, whose results go to the server together."""
 HEARTBEAT_INTERVAL = timedelta(minutes=10)
@@ -73,6 +70,8 @@ MCP_START = timedelta(seconds=20)
 """The time limit of an MCP server to start, and to list its tools."""
 MCP_LONGEST_START = timedelta(seconds=45)
 """The maximum of `start_timeout`: less than the time limit of resolving an agent."""
+MCP_CONNECTIONS_OF_PEOPLE = 200
+"""The number of a process's open connections to MCP servers that have the login of a person."""
 RETRY_AFTER = timedelta(minutes=5)
 """The longest pause that a provider may request, unless a `ModelRetryPolicy` says otherwise.
 

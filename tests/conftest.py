@@ -30,7 +30,7 @@ import pytest
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
-from temporalio.worker._workflow import _InterruptDeadlockError
+from temporalio.worker._workflow import _WorkflowWorker
 
 from perdure import Agent, AgentReport, ModelRetryPolicy, Outcome, Registry, limits
 from perdure.clients import AgentClient, Turn
@@ -78,8 +78,9 @@ supervisor gave a task of a dead worker back."""
 _BUSY = "[TMPRL1101]"
 """How Temporal's message begins where a thread did not get the processor for two seconds.
 
-The task is done again.
+The task is done again. Here, only processes of workers have so little patience.
 """
+_PATIENCE_S = 60.0
 hypothesis.settings.register_profile(
     "perdure",
     hypothesis.settings(max_examples=examples(100)),
@@ -106,16 +107,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Keep the interrupt of a workflow thread out of what fails a test: on a busy machine it may
-    fall into a callback of a weak reference, which cannot raise it (`_BUSY`).
+    """Give workflow threads more than Temporal's two seconds to get the processor.
+
+    A thread that is interrupted on a busy machine may leave a workflow that cannot be evicted, and
+    then its worker never stops.
     """
-    report = sys.unraisablehook
+    make = _WorkflowWorker.__init__
 
-    def hook(unraisable: "sys.UnraisableHookArgs", /) -> None:
-        if unraisable.exc_type is not _InterruptDeadlockError:
-            report(unraisable)
+    def patient(worker: Any, *arguments: Any, **options: Any) -> None:
+        make(worker, *arguments, **options)
+        assert worker._deadlock_timeout_seconds == 2
+        worker._deadlock_timeout_seconds = _PATIENCE_S
 
-    sys.unraisablehook = hook
+    _WorkflowWorker.__init__ = patient  # type: ignore[assignment]
 
 
 @pytest.hookimpl(optionalhook=True)

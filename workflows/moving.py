@@ -12,7 +12,8 @@ from typing import Any
 
 from temporalio import workflow
 
-_ONE_TASK = timedelta(milliseconds=1)
+ONE_TASK = timedelta(milliseconds=1)
+"""The timer of a run that waits for its next workflow task only."""
 _PATCH = "moves-on"
 """The patch id of workflows that move on; those of an earlier release stay on their version."""
 
@@ -25,7 +26,7 @@ def is_due() -> bool:
 
 async def next_task(summary: str) -> None:
     """Wait until the next workflow task."""
-    await workflow.sleep(_ONE_TASK, summary=summary)
+    await workflow.sleep(ONE_TASK, summary=summary)
 
 
 def options() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from temporalio import workflow
 
@@ -22,9 +22,10 @@ def update_id() -> str:
 
 
 class UpdateAnswers:
-    """The answers of one run to updates."""
+    """The answers of one run to updates. `on_answer` is called after each of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_answer: Callable[[], object] = lambda: None) -> None:
+        self._on_answer = on_answer
         self._last = 0
         self._is_ending = False
 
@@ -35,6 +36,7 @@ class UpdateAnswers:
             yield
         finally:
             self._last = workflow.info().get_current_history_length()
+            self._on_answer()
 
     def check_open(self) -> None:
         """Refuse the current update if the run is about to continue in a new run.

@@ -118,6 +118,11 @@ class ServerConnection:
         """Whether it is open or opening."""
         return not (self._retired or self._closing.is_set() or self._task.done())
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a request of it has no answer yet."""
+        return self._in_use > 0
+
     async def tools(self) -> list[ListedTool]:
         """Return the tools that the server offers now.
 

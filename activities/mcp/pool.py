@@ -45,10 +45,18 @@ _CANCEL_S = 2.0
 
 
 class Pool:
-    """Connections by their key, opened on demand and reopened after a failure."""
+    """Connections by their key, opened on demand and reopened after a failure.
 
-    def __init__(self, idle_s: float = IDLE_S) -> None:
-        self._idle_s = idle_s
+    Args:
+        idle_s: After this time without use, a connection is closed.
+        most_people: With more connections that have the login of a person, those that are not in
+            use are closed, beginning with the one that was used least recently.
+    """
+
+    def __init__(
+        self, idle_s: float = IDLE_S, most_people: int = limits.MCP_CONNECTIONS_OF_PEOPLE
+    ) -> None:
+        self._idle_s, self._most_people = idle_s, most_people
         self._kept: dict[tuple[object, ...], ServerConnection] = {}
         self._all: set[ServerConnection] = set()
 
@@ -291,15 +299,25 @@ class Pool:
 
     def _connection(self, server: MCPServer, person: Person | None) -> ServerConnection:
         place = (*server.connection, person.subject if person else None)
-        connection = self._kept.get(place)
+        connection = self._kept.pop(place, None)
         if connection is None or not connection.is_usable:
             # each person has one, so those that are over do not stay
             self._kept = {key: kept for key, kept in self._kept.items() if kept.is_usable}
-            connection = self._kept[place] = ServerConnection(server, self._idle_s, person)
+            if person is not None:
+                self._make_room()
+            connection = ServerConnection(server, self._idle_s, person)
             self._all = {connection for connection in self._all if not connection.is_over} | {
                 connection
             }
+        self._kept[place] = connection  # the last one is the one that was used last
         return connection
+
+    def _make_room(self) -> None:
+        """Close connections so that that of another person is not one too many."""
+        people = [kept for (*_, subject), kept in self._kept.items() if subject is not None]
+        idle = [connection for connection in people if not connection.is_in_use]
+        for connection in idle[: max(0, len(people) + 1 - self._most_people)]:
+            connection.retire()
 
 
 def _notes(context: ToolContext[Any], without_secrets: Callable[[str], str]) -> Any:

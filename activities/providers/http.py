@@ -21,11 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import importlib
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -39,12 +37,11 @@ from perdure import errors, limits
 from perdure.activities.providers import http_errors, sse, unreachable
 from perdure.activities.providers.lenient_json import parsed
 from perdure.activities.providers.unreachable import UNSENT
+from perdure.oauth.certificates import certificates
 from perdure.text import head, one_line
 from perdure.values.reports import Usage
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx
 
 CONNECT_TIMEOUT_S = 10.0
@@ -330,26 +327,6 @@ def _client(name: str) -> httpx.AsyncClient:
             " HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR"
         )
     raise failure
-
-
-def certificates() -> ssl.SSLContext:
-    """Return the certificate authorities that httpx trusts, loaded once in a process.
-
-    Loading takes about 30 ms of CPU.
-    """
-    return _loaded(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-
-
-@functools.lru_cache(maxsize=1)
-def _loaded(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """Load the certificate authorities.
-
-    httpx reads the two variables itself; they are parameters only so that a process that changes
-    them gets the new certificates.
-    """
-    import httpx
-
-    return httpx.create_ssl_context()
 
 
 async def _read(response: httpx.Response, name: str) -> bytes:

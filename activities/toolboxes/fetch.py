@@ -15,13 +15,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from perdure import errors, validation
-from perdure.activities.providers.http import certificates
 from perdure.activities.toolboxes import targets
 from perdure.activities.toolboxes.addresses import networks
 from perdure.activities.toolboxes.pages import readable
 from perdure.activities.toolboxes.targets import FetchTarget, Resolver, TargetRules
 from perdure.agents.tools import Toolbox, tool
 from perdure.base import Value
+from perdure.oauth.certificates import certificates
 from perdure.text import head, one_line
 
 if TYPE_CHECKING:

@@ -8,25 +8,24 @@ browser, so that nobody can be sent into the login of another person's turn.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
-import html
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from urllib.parse import parse_qs, quote, urlsplit
 
 from pydantic import ValidationError
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from perdure import errors, limits
-from perdure.base import Wire
 from perdure.clients.gateway.operations import Gateway
 from perdure.clients.gateway.own_address import address_of
 from perdure.clients.gateway.problems import RefusedError, problem_of
-from perdure.clients.gateway.static_page import HEADERS
+from perdure.clients.gateway.static_page import NOT_STORED, card, root_of
 from perdure.clients.logins import LoginLink
 from perdure.temporal.acts.sources import through
 from perdure.temporal.encryption import data_subjects
@@ -39,11 +38,6 @@ _AT_ONCE = 20
 _PURPOSE = "link to a login"
 
 
-class _Ticket(Wire):
-    link: LoginLink
-    until: datetime
-
-
 def link_to(gateway: Gateway, request: Request, link: LoginLink) -> tuple[str, datetime]:
     """Return the address where the data subject of a turn logs in, and until when it is good.
 
@@ -53,7 +47,7 @@ def link_to(gateway: Gateway, request: Request, link: LoginLink) -> tuple[str, d
     """
     keys = data_subjects.keys_of(gateway.client.temporal)
     until = datetime.now(UTC) + limits.LOGIN_LINK
-    ticket = keys.seal(_PURPOSE, _Ticket(link=link, until=until).model_dump_json().encode())
+    ticket = keys.seal.close(_PURPOSE, link.model_dump(), limits.LOGIN_LINK)
     return f"{address_of(request, gateway.url)}{_SHOW}?ticket={ticket}", until
 
 
@@ -77,8 +71,8 @@ def _shown(
             response = await answer(request)
         except (RefusedError, errors.PerdureError) as error:
             problem, _ = problem_of(error)
-            response = _page(request, "Nobody is logged in", [problem.detail], problem.status)
-        response.headers.update({**HEADERS, "Cache-Control": "no-store"})
+            response = card(request, "Nobody is logged in", [problem.detail], problem.status)
+        response.headers.update(NOT_STORED)
         return response
 
     return endpoint
@@ -97,8 +91,8 @@ class _Pages:
             f"The agent {link.agent} asks for access to {link.url} on behalf of {_name_of(link)}.",
             "Go on only if that is you, and you expect it.",
         )
-        action = f"{_root_of(request)}{_BEGIN}?ticket={quote(text)}", "Go on"
-        response = _page(request, f"Log in at {link.server}", lines, action=action)
+        onward = f"{root_of(request)}{_BEGIN}?ticket={quote(text)}", "Go on"
+        response = card(request, f"Log in at {link.server}", lines, link=onward)
         # strict: the next request has it only if it comes from this page
         _set(response, request, _SHOWN_COOKIE, text, "strict", limits.LOGIN_LINK.seconds)
         return response
@@ -108,7 +102,7 @@ class _Pages:
         text = request.query_params.get("ticket", "")
         link = self._link_of(text)
         if not _has(request, _SHOWN_COOKIE, text):
-            place = f"{_root_of(request)}{_SHOW}?ticket={quote(text)}"
+            place = f"{root_of(request)}{_SHOW}?ticket={quote(text)}"
             return RedirectResponse(place, HTTPStatus.SEE_OTHER)
         redirect_uri = f"{address_of(request, self._gateway.url)}{_CALLBACK}"
         async with self._exchanges:
@@ -131,7 +125,7 @@ class _Pages:
         async with self._exchanges:
             with through("page"):
                 link = await self._gateway.client.complete_login(query)
-        response = _page(
+        response = card(
             request,
             "You are logged in",
             [f"The agent {link.agent} goes on, with access to {link.server}. Close this window."],
@@ -146,26 +140,17 @@ class _Pages:
             RefusedError: The gateway has not made it, or too long ago.
         """
         keys = data_subjects.keys_of(self._gateway.client.temporal)
-        try:
-            ticket = _Ticket.model_validate_json(keys.unseal(_PURPOSE, text) or b"")
-        except ValidationError:
-            ticket = None
-        if ticket is None or ticket.until < datetime.now(UTC):
-            raise RefusedError(
-                410, "LINK_EXPIRED", "this link is not valid any more; ask for another one"
-            )
-        return ticket.link
+        with contextlib.suppress(ValidationError):
+            return LoginLink.model_validate(keys.seal.open(_PURPOSE, text))
+        raise RefusedError(
+            410, "LINK_EXPIRED", "this link is not valid any more; ask for another one"
+        )
 
 
 def _name_of(link: LoginLink) -> str:
     """Return the name of the data subject without the tenant."""
     subject = link.subject
     return subject.partition("/")[2] if subject.startswith("@") else subject
-
-
-def _root_of(request: Request) -> str:
-    root: str = request.scope.get("root_path", "")
-    return root
 
 
 def _state_in(address: str) -> str:
@@ -187,28 +172,8 @@ def _set(
         cookie,
         _digest(text),
         max_age=seconds,
-        path=f"{_root_of(request)}{_SHOW}",
+        path=f"{root_of(request)}{_SHOW}",
         secure=not is_loopback(request.url.hostname or ""),
         httponly=True,
         samesite="strict" if same_site == "strict" else "lax",
     )
-
-
-def _page(
-    request: Request,
-    title: str,
-    lines: Sequence[str],
-    status: int = HTTPStatus.OK,
-    action: tuple[str, str] | None = None,
-) -> Response:
-    text = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-    if action is not None:
-        address, label = action
-        text += f'<p><a class="button" href="{html.escape(address)}">{html.escape(label)}</a></p>'
-    content = (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="stylesheet" href="{html.escape(_root_of(request))}/ui/page.css">'
-        f'<main><div class="card narrow"><h1>{html.escape(title)}</h1>{text}</div></main></html>'
-    )
-    return HTMLResponse(content, status)

@@ -52,6 +52,9 @@ The run ends and goes on in a new one, ten updates are already in flight, or the
 same update may be sent again, because its id counts once. So may one that the run refuses for that
 reason itself (`failures.RUN_ENDS`).
 """
+_TASK_FAILED = "Workflow Task in failed state"
+"""What the server says while it waits before it hands out a workflow task that has failed a few
+times, as on a machine that is too busy for it."""
 _TOO_MANY = "in-flight updates"
 """What the server says if a workflow has as many updates as it takes at the same time."""
 _AT_ONCE = 5
@@ -270,7 +273,7 @@ async def answered(sending: Awaitable[RawValue]) -> RawValue:
             raise Over from None
         if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_MANY in error.message:
             raise TooMany from None
-        if error.status in _REFUSED:
+        if error.status in _REFUSED or _TASK_FAILED in error.message:
             raise Busy from None
         raise
     return answer

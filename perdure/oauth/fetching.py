@@ -14,6 +14,7 @@ import httpx
 from pydantic_core import from_json
 
 from perdure import errors, limits
+from perdure.oauth.certificates import certificates
 from perdure.oauth.failures import OAuthError
 from perdure.text import is_loopback, one_line
 
@@ -85,7 +86,9 @@ async def asked_of(
     try:
         async with (
             asyncio.timeout(limits.OIDC_CALL.total_seconds()),
-            httpx.AsyncClient(timeout=limits.OIDC_CALL.total_seconds()) as client,
+            httpx.AsyncClient(
+                timeout=limits.OIDC_CALL.total_seconds(), verify=certificates()
+            ) as client,
             client.stream(
                 method, url, data=data, json=json, headers={**_HEADERS, **(headers or {})}
             ) as response,

@@ -9,12 +9,12 @@ workflow's clock, so that it survives restarts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perdure import limits
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     """The failures of one model: in a row, and its benches, by the caller's clock."""
 
@@ -44,21 +44,12 @@ class Health:
 
         `pause_s` is the pause that the provider asked for; a long pause benches the model at once.
         """
-        record = self._records.setdefault(model, Record())
-        record.asked_until_s = now_s + pause_s
-        if now_s < record.until_s:
-            return  # the call began before the bench, or in spite of it
-        record.failures += 1
-        if record.failures > limits.TRANSIENT_RETRIES or is_long(pause_s):
-            bench_s = min(
-                limits.BENCH.total_seconds() * 2.0 ** min(record.benches, 30),
-                limits.LONGEST_BENCH.total_seconds(),
-            )
-            record.failures, record.benches, record.until_s = (
-                0,
-                record.benches + 1,
-                now_s + max(bench_s, pause_s),
-            )
+        before = self._records.get(model, Record())
+        record = replace(before, asked_until_s=now_s + pause_s)
+        is_benched = now_s < record.until_s  # the call began before the bench, or in spite of it
+        if not is_benched:
+            record = _counted(record, now_s, pause_s)
+        self._records[model] = record
 
     def succeeded(self, model: str) -> None:
         """Record an answered call."""
@@ -73,6 +64,19 @@ class Health:
         """Return the remaining seconds of the pause that the provider asked for; 0 without it."""
         record = self._records.get(model)
         return max(record.asked_until_s - now_s, 0.0) if record else 0.0
+
+
+def _counted(record: Record, now_s: float, pause_s: float) -> Record:
+    """Return the record after another failure, which may bench the model."""
+    failures = record.failures + 1
+    if failures <= limits.TRANSIENT_RETRIES and not is_long(pause_s):
+        return replace(record, failures=failures)
+    bench_s = min(
+        limits.BENCH.total_seconds() * 2.0 ** min(record.benches, 30),
+        limits.LONGEST_BENCH.total_seconds(),
+    )
+    until_s = now_s + max(bench_s, pause_s)
+    return replace(record, failures=0, benches=record.benches + 1, until_s=until_s)
 
 
 def is_long(pause_s: float) -> bool:

@@ -72,7 +72,7 @@ async def test_client_with_the_url_of_the_page_has_the_same_tools(tell: Tell) ->
                 for name, value in one["headers"].items()
             }
             async with (
-                httpx2.AsyncClient(headers=headers, timeout=30) as http,
+                httpx2.AsyncClient(headers=headers, timeout=60) as http,
                 Client(
                     streamable_http_client(url + urlsplit(one["url"]).path, http_client=http)
                 ) as client,

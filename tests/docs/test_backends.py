@@ -79,7 +79,7 @@ async def test_backend_starts_streams_resumes_approves_and_cancels(tell: Tell) -
         [command] = commands(await story.up_to("The whole program", "console"))
         async with (
             story.terminal.stays(command) as (uvicorn, printed),
-            httpx.AsyncClient(timeout=30) as http,
+            httpx.AsyncClient(timeout=60) as http,
         ):
             http.base_url = httpx.URL(re.findall(r"http://\S+", printed)[0])
             begun = [
@@ -171,5 +171,5 @@ async def open_stream(http: httpx.AsyncClient) -> asyncio.Task[object]:
                 caught_up.set()
 
     task: asyncio.Task[object] = asyncio.create_task(read())
-    await asyncio.wait_for(caught_up.wait(), 20)
+    await asyncio.wait_for(caught_up.wait(), 60)
     return task

@@ -23,7 +23,7 @@ async def test_gateway_says_what_the_page_of_the_docs_says(tell: Tell) -> None:
             story.terminal.environment |= {"PERDURE": url, "PERDURE_TOKEN": token}
             element = await story.up_to("A chat for your users", "html")
             [source] = re.findall(r'src="(.+?)"', element.text)
-            async with httpx.AsyncClient(verify=False) as http:
+            async with httpx.AsyncClient(verify=False, timeout=60) as http:
                 script = await http.get(url + source)
             await story.through("Who may use it")
 

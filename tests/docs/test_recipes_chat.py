@@ -19,7 +19,7 @@ from ..support.docs.commands import Command, commands
 from ..support.docs.stories import Story
 from ..support.gateway.served import as_, messages, told
 from ..support.gateway.typescript import compiled
-from ..support.mcp.ports import free_port
+from ..support.ports import free_port
 from .conftest import Tell
 
 WORDS = "This hall has the oldest boats of the coast, and the youngest of them is from 1740."

@@ -20,7 +20,7 @@ from perdure.worker.settings import WorkerSettings
 
 from ..support.docs.commands import commands
 from ..support.docs.until import until
-from ..support.mcp.ports import free_port
+from ..support.ports import free_port
 from .conftest import Tell
 
 WEBHOOK_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -94,7 +94,7 @@ async def test_refunds_are_decided_by_links_as_the_page_says(tell: Tell) -> None
             "MAIL_HOST": "127.0.0.1",
             "MAIL_PORT": str(mail_port),
         }
-        async with story.terminal.stays(command, port), httpx.AsyncClient(timeout=30) as browser:
+        async with story.terminal.stays(command, port), httpx.AsyncClient(timeout=60) as browser:
             first = await client.start("support", "one", id="ticket-1", **waits)
             [message] = await mailbox.until(1)
             yes, no = links(message)["approve"], links(message)["deny"]

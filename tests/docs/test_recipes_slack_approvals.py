@@ -21,7 +21,7 @@ from perdure.worker.settings import WorkerSettings
 
 from ..support.docs.commands import commands
 from ..support.docs.until import until
-from ..support.mcp.ports import free_port
+from ..support.ports import free_port
 from .conftest import Tell
 
 WEBHOOK_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -132,7 +132,7 @@ async def test_refunds_are_decided_in_slack_as_the_page_says(tell: Tell) -> None
             async def desk() -> AsyncIterator[Callable[..., Any]]:
                 async with (
                     story.terminal.stays(command, port),
-                    httpx.AsyncClient(base_url=address, timeout=30) as http,
+                    httpx.AsyncClient(base_url=address, timeout=60) as http,
                 ):
                     yield lambda body, headers: http.post("/slack", content=body, headers=headers)
 
@@ -147,7 +147,7 @@ async def test_refunds_are_decided_in_slack_as_the_page_says(tell: Tell) -> None
                     await send(yes, {**signed(yes), "x-slack-signature": "v0=ä".encode()}),
                     await send(yes, {}),
                 ]
-                async with httpx.AsyncClient(base_url=address) as nobody:
+                async with httpx.AsyncClient(base_url=address, timeout=60) as nobody:
                     refused.append(await nobody.post("/waits", content=b"{}"))
                 pressed = await send(yes, signed(yes))
                 report = await first.result()
@@ -162,7 +162,7 @@ async def test_refunds_are_decided_in_slack_as_the_page_says(tell: Tell) -> None
                 [*_, long] = await slack.until("/chat.postMessage", 3)
                 await third.cancel()
             fourth = await client.start("support", "four", id="ticket-4", **waits)
-            await fourth.wait(30)  # the desk is away
+            await fourth.wait(60)  # the desk is away
             async with desk() as send:
                 [*_, late] = await slack.until("/chat.postMessage", 4)
                 yes = press(slack, late, "approve")

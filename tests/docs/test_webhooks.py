@@ -64,7 +64,7 @@ async def test_receiver_gets_what_the_page_shows(tell: Tell) -> None:
             decided = await waits.result()
             listed = (await story.up_to("Was it delivered?", "text")).text
             query = (await story.up_to("Deliveries in Temporal's web UI", "text")).text
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not (  # noqa: ASYNC110 - lists lag
                     failed := [one.id async for one in client.temporal.list_workflows(query)]
                 ):

@@ -340,7 +340,7 @@ def test_message_that_no_worker_takes_is_told(perdure: InProcess, session_id: st
         shown.type("Hello.\n")
         shown.wait_for("no worker has accepted the message yet")
         shown.type("\x03")
-        code = shown.end(within_s=20)
+        code = shown.end(within_s=60)
 
     assert code == 130
     assert f"session {session_id} stays open" in shown.text

@@ -201,7 +201,7 @@ async def check_readers(client: AgentClient) -> None:
         client.start("payer", "canarytask", id="paid"),
     ):
         with pytest.raises(errors.ErasedError, match="its data subject was erased on"):
-            await asyncio.wait_for(reading, 20)
+            await asyncio.wait_for(reading, 60)
     with pytest.raises(errors.ScheduleNotFoundError):
         await client.schedule("plan").status()
     entries = [entry async for entry in client.turns(subject=SUBJECT)]

@@ -78,7 +78,7 @@ async def test_delivery_is_one_turn_although_its_gateway_ends(
         command = ("serve", "--hooks", "hooks.toml", "--port", "0", *queue)
         with here.started(*command) as first, here.started(*command) as second:
             urls = [await url_of(each) for each in (first, second)]
-            async with httpx.AsyncClient(base_url=urls[0], timeout=30) as http:
+            async with httpx.AsyncClient(base_url=urls[0], timeout=60) as http:
                 answered: list[str] = []
 
                 async def send(id: str) -> None:
@@ -100,7 +100,7 @@ async def test_delivery_is_one_turn_although_its_gateway_ends(
                 except errors.TurnNotFoundError:
                     continue
                 begun.append(id)
-            async with httpx.AsyncClient(base_url=urls[1], timeout=30) as http:
+            async with httpx.AsyncClient(base_url=urls[1], timeout=60) as http:
                 again = [await deliver(http, "github", id) for id in ids]
             reports = [await client.turn(answer.json()["turn"]).result() for answer in again]
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import secrets
-import socket
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from perdure.clients import AgentClient
 
 from ..support.e2e import images
 from ..support.e2e.command_line import status_of, wait_until
+from ..support.ports import free_port
 
 ASKED = "PERDURE_CHECK_IMAGE"
 
@@ -29,11 +29,6 @@ def add(a: int, b: int) -> str:
 model = ScriptedModel(calls(call("add", a=1, b=2)), says("It is 3."))
 app = AgentWorker([Agent(name="adder", model="mine:m", tools=[add])], providers={"mine": model})
 """
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def health_check() -> list[str]:

@@ -84,7 +84,7 @@ def test_interrupted_ask_leaves_no_process(perdure: CommandLine, number: signal.
         pid = wait_until(lambda: server_of(perdure), "the server is up")
         assert pid is not None
         command.process.send_signal(number)
-        command.process.wait(timeout=30)
+        command.process.wait(timeout=60)
 
     wait_until(lambda: not is_alive(pid), "the server ends")
     assert perdure("ask", "How long is the notice period?").returncode == 0
@@ -108,4 +108,4 @@ def test_lifespan_that_hangs_on_closing_is_cut_short_by_a_second_signal(
         worker.wait_for("draining")
         worker.process.send_signal(signal.SIGTERM)
 
-        assert worker.process.wait(timeout=20) == 1
+        assert worker.process.wait(timeout=60) == 1

@@ -70,12 +70,12 @@ async def in_python(turn: Turn, screen: Screen) -> None:
 async def over_http(turn: Turn, screen: Screen, url: Callable[[], str]) -> None:
     """Follow a turn over a gateway, and from the last event on after each loss."""
     cursor = ""
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
         while True:
             headers = {"Last-Event-ID": cursor} if cursor else {}
             path = f"{url()}/v1/turns/{turn.id}/events"
             with contextlib.suppress(httpx.TransportError):
-                async with aconnect_sse(http, "GET", path, headers=headers, timeout=30) as source:
+                async with aconnect_sse(http, "GET", path, headers=headers, timeout=60) as source:
                     async for message in source.aiter_sse():
                         cursor = message.id or cursor
                         if message.data and _show(json.loads(message.data), screen):
@@ -99,12 +99,12 @@ def _show(data: dict[str, Any], screen: Screen) -> bool:
 async def over_responses(turn: Turn, screen: Screen, url: Callable[[], str]) -> None:
     """Follow a turn as a response, and after the last number after each loss or void text."""
     after = -1
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
         while True:
             query = f"stream=true&starting_after={after}"
             path = f"{url()}/openai/v1/responses/{turn.id}?{query}"
             with contextlib.suppress(httpx.TransportError):
-                async with aconnect_sse(http, "GET", path, timeout=30) as source:
+                async with aconnect_sse(http, "GET", path, timeout=60) as source:
                     async for message in source.aiter_sse():
                         data = json.loads(message.data)
                         after = data["sequence_number"]

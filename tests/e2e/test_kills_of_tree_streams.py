@@ -84,12 +84,12 @@ async def in_python(turn: Turn, screen: Screen) -> None:
 
 async def over_rest(turn: Turn, screen: Screen, url: Callable[[], str]) -> None:
     cursor = ""
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
         while True:
             headers = {"Last-Event-ID": cursor} if cursor else {}
             path = f"{url()}/v1/turns/{turn.id}/events?delegates=running"
             with contextlib.suppress(httpx.TransportError):
-                async with aconnect_sse(http, "GET", path, headers=headers, timeout=30) as source:
+                async with aconnect_sse(http, "GET", path, headers=headers, timeout=60) as source:
                     async for message in source.aiter_sse():
                         cursor = message.id or cursor
                         if message.data and _show(json.loads(message.data), screen):
@@ -110,11 +110,11 @@ def _show(data: dict[str, Any], screen: Screen) -> bool:
 
 async def over_agui(screen: Screen, url: Callable[[], str]) -> None:
     """Run the boss, and follow the run again after each loss."""
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as http:
         while True:
             path = f"{url()}/agui/a0?delegates=true"
             with contextlib.suppress(httpx.TransportError):
-                async with aconnect_sse(http, "POST", path, json=RUN, timeout=30) as source:
+                async with aconnect_sse(http, "POST", path, json=RUN, timeout=60) as source:
                     async for message in source.aiter_sse():
                         if message.data and _show_event(json.loads(message.data), screen):
                             return
@@ -162,7 +162,7 @@ async def test_text_of_a_delegate_is_void_or_complete_whatever_is_killed(
         async with asyncio.TaskGroup() as group:
             group.create_task(over_agui(as_run, lambda: urls[-1]))
             turn = story.client.turn("talk/1")
-            await eventually(lambda: bool(stub.requests), "the turn runs", within_s=60)
+            await eventually(lambda: bool(stub.requests), "the turn runs")
             group.create_task(in_python(turn, here))
             group.create_task(over_rest(turn, there, lambda: urls[-1]))
             for step in (1, 2):

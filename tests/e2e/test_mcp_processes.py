@@ -96,7 +96,7 @@ async def test_nothing_is_left_of_a_worker_that_drains(tell: Tell, tmp_path: Pat
     await begun(story, tmp_path, 2, PERDURE_GRACE_S="1")
 
     story.workers[0].send_signal(signal.SIGTERM)
-    code = await asyncio.wait_for(story.workers[0].wait(), 30)
+    code = await asyncio.wait_for(story.workers[0].wait(), 60)
 
     assert code == 0
     assert not alive(pids(tmp_path))

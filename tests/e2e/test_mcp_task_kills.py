@@ -19,7 +19,7 @@ BUILD = asks({"name": "works__build", "arguments": {"what": "a house"}})
 async def asked_again(story: Story, works: TaskServer) -> None:
     """Wait until the server is asked for the task once more."""
     before = len(works.times("tasks/get"))
-    await eventually(lambda: len(works.times("tasks/get")) > before, "it is asked", within_s=60)
+    await eventually(lambda: len(works.times("tasks/get")) > before, "it is asked")
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def test_cancel_stops_a_turn_and_says_why(
             ),
             "the turn is there",
         )
-        code = following.process.wait(timeout=30)
+        code = following.process.wait(timeout=60)
         said = following.stderr
     shown = here("show", new_id, *at_work)
     again = here("cancel", new_id, *at_work)

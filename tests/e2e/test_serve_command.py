@@ -63,7 +63,7 @@ async def test_gateway_serves_callers_by_their_tokens_until_it_is_stopped(
         turn = await client.start(agent, "Help.", id="@acme/serve-1", delay=timedelta(days=7))
         arguments = ("serve", "--tokens", "tokens.toml", "--host", "0.0.0.0", "--port", "0")
         with perdure.started(*arguments) as started:
-            async with httpx.AsyncClient(base_url=await url_of(started)) as http:
+            async with httpx.AsyncClient(base_url=await url_of(started), timeout=60) as http:
                 strange = await http.get("/v1/turns/serve-1%0AINFO: forged")
                 bare = await http.get("/v1/turns/serve-1")
                 http.headers["Authorization"] = f"Bearer {SECRET}"
@@ -112,7 +112,9 @@ async def test_gateway_without_a_file_of_tokens_makes_one_and_prints_it_once(
 
 
 async def _status(url: str, authorization: str) -> int:
-    async with httpx.AsyncClient(base_url=url, headers={"Authorization": authorization}) as http:
+    async with httpx.AsyncClient(
+        base_url=url, headers={"Authorization": authorization}, timeout=60
+    ) as http:
         return (await http.get("/v1/about")).status_code
 
 
@@ -135,7 +137,7 @@ async def test_connections_that_send_no_request_are_closed(
             used[1].write(b"G")  # else it would be closed earlier, as one that is kept alive
             slow = await _connected(port, b"GET /healthz HTTP/1.1\r\n")
             dripping = asyncio.create_task(_drip(slow[1]))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 rest = [await one.read() for one, _ in (silent, slow, used)]
             took = time.monotonic() - begun
             await asyncio.wait({dripping})

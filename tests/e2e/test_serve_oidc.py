@@ -76,7 +76,7 @@ async def test_login_goes_on_in_another_process(perdure: CommandLine) -> None:
             perdure.started(*command, **given) as other,
         ):
             urls = [await url_of(process) for process in (one, other)]
-            async with httpx.AsyncClient(verify=False) as browser:
+            async with httpx.AsyncClient(verify=False, timeout=60) as browser:
                 begun = await browser.get(f"{urls[0]}/ui/login")
                 one.process.kill()
                 await asyncio.to_thread(one.process.wait, 30)
@@ -93,7 +93,9 @@ async def test_login_goes_on_in_another_process(perdure: CommandLine) -> None:
                     await browser.get(f"{urls[1]}/v1/about", headers=headers) for _ in range(4)
                 ]
             with perdure.started(*command, **given) as third:
-                async with httpx.AsyncClient(cookies=browser.cookies, verify=False) as same:
+                async with httpx.AsyncClient(
+                    cookies=browser.cookies, verify=False, timeout=60
+                ) as same:
                     kept = await same.get(f"{await url_of(third)}/v1/about")
 
     assert (refused.status_code, done.status_code) == (403, 303)

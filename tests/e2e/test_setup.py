@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,8 @@ from perdure.temporal.connect import connect
 from perdure.temporal.search_attributes import TYPES
 from perdure.testing import ScriptedModel, local_runtime
 from perdure.worker.dev.server import DevServer
+
+from ..support.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -132,8 +133,7 @@ async def test_attribute_of_another_type_is_named_and_nothing_is_changed(perdure
 
 def test_setup_waits_for_a_server_and_says_that_none_answers(perdure: Command) -> None:
     """It waits as long as its option says, and no longer."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     began = time.monotonic()
     done = perdure("setup", "--address", f"127.0.0.1:{port}", "--wait", "3")
 

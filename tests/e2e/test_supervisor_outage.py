@@ -80,6 +80,6 @@ async def test_address_where_no_server_has_answered_yet_ends_the_supervisor(
 
     worker = await story.worker(**TWO)
 
-    assert await asyncio.wait_for(worker.wait(), 30) == 20
+    assert await asyncio.wait_for(worker.wait(), 60) == 20
     assert f"no Temporal server answers at {server.address}" in story.said()
     assert "started again" not in story.said()

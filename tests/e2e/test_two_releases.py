@@ -49,7 +49,8 @@ from ..support.losses import timeless
 __all__ = ["previous_release"]
 
 BRIEFLY_S = 0.05
-LONGEST_S = 90.0
+LONGEST_S = 240.0
+"""From the start of a turn to its end, with the starts of four workers in between."""
 MODEL_CALLS = 3
 """The budget of turns that need more."""
 

@@ -15,7 +15,7 @@ import pytest
 from ..support.e2e.command_line import CommandLine
 from ..support.e2e.stories import GONE_S, Tell, asks, kill, says, use
 from ..support.gateway.typescript import compiled, program
-from ..support.mcp.ports import free_port
+from ..support.ports import free_port
 
 WORDS = "The quick brown fox jumps over the lazy dog, as it has done every day of its life."
 TOKEN = "0123456789abcdef" * 2

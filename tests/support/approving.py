@@ -30,7 +30,7 @@ def note(text: str) -> str:
 
 async def pending(turn: Turn, count: int = 1) -> tuple[PendingApproval, ...]:
     """The calls that wait, as soon as there are any."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         # history is polled
         while len(found := await turn.pending_approvals()) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -39,7 +39,7 @@ async def pending(turn: Turn, count: int = 1) -> tuple[PendingApproval, ...]:
 
 async def questions(turn: Turn, count: int = 1) -> tuple[PendingApproval, ...]:
     """The questions that wait, as soon as there are any; jobs of the turn are left out."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = tuple(each for each in await turn.pending_approvals() if each.is_question)
             if len(found) >= count:
@@ -56,7 +56,7 @@ def agent(**fields: object) -> Agent:
 
 async def begun(client: AgentClient, turn_id: str) -> Turn:
     """A turn of a session that was told to begin, as soon as the server has it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await client.turn(turn_id).check()

@@ -18,13 +18,19 @@ def lately() -> datetime:
 
 
 async def audited(
-    client: AgentClient, since: datetime, acts: Collection[str] = (), **filters: Any
+    client: AgentClient,
+    since: datetime,
+    acts: Collection[str] = (),
+    *,
+    ids: Collection[str] = (),
+    **filters: Any,
 ) -> list[AuditEntry]:
-    """What was done, once these acts are among it: Temporal's list lags."""
+    """What was done, once it has these acts, and acts on these ids: Temporal's list lags."""
     async with asyncio.timeout(SOON_S):
         while True:
             entries = [entry async for entry in client.audit(since, **filters)]
-            if set(acts) <= {entry.act for entry in entries}:
+            found = {entry.act for entry in entries}, {entry.id for entry in entries}
+            if found[0].issuperset(acts) and found[1].issuperset(ids):
                 return entries
             await asyncio.sleep(0.1)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from perdure.clients import AgentClient, TurnEntry
+from perdure.values.approvals import PendingApproval
 from perdure.values.states import State
 from perdure.worker.dev.server import DevServer
 
@@ -35,6 +36,14 @@ async def eventually_listed(client: AgentClient, ids: Iterable[str], **wanted: A
         await asyncio.sleep(0.1)
 
 
+async def many_listed(client: AgentClient, count: int, **wanted: Any) -> list[str]:
+    """The ids of the turns found, once there are so many."""
+    async with asyncio.timeout(60):
+        while len(found := await listed(client, **wanted)) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    return found
+
+
 async def entry_of(
     client: AgentClient, turn_id: str, *, in_state: State | None = None, **wanted: Any
 ) -> TurnEntry:
@@ -46,3 +55,13 @@ async def entry_of(
                 return entry
         assert time.monotonic() < deadline, f"{turn_id} is not listed"
         await asyncio.sleep(0.1)
+
+
+async def listed_calls(client: AgentClient, turn_id: str) -> list[PendingApproval]:
+    """The calls of a turn on the list of what waits for people, once it is there."""
+    async with asyncio.timeout(60):
+        while True:
+            waiting = client.pending_approvals()
+            if calls := [one async for entry, one in waiting if entry.id == turn_id]:
+                return calls
+            await asyncio.sleep(0.1)

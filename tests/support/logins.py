@@ -97,7 +97,7 @@ async def login_of(turn: Turn[Any], tool: str = "") -> tuple[PendingApproval, Lo
 
 async def until(condition: Callable[[], Awaitable[object]]) -> None:
     """Wait for a condition that asks the server."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

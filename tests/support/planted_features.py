@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .planted import FOLD, Planted
+from .planted import FOLD, REPLAYS, Planted
 
 CLIENTS, SERVERS = "clients run their tools", "servers are told answers once"
 LOGINS, TOOLS = "logins are asked for once", "tools of a login stay"
@@ -321,6 +321,33 @@ OF_FEATURES = (
         ("bill within limit", "nothing raises", "no task fails"),
         seeds=150,
         focus=("teams", "bills", "budgets"),
+    ),
+    Planted(
+        "a wait for a job looks at the clock",
+        "workflows/turn/call_waits.py",
+        "agent.rules >= 8",
+        "agent.rules >= 9",
+        (REPLAYS,),
+        focus=("jobs",),
+    ),
+    Planted(
+        "an idle session looks at the length of its history",
+        "workflows/session/agent_session.py",
+        "                    or self._is_known_full\n",
+        "                    or self._is_full\n",
+        (REPLAYS,),
+        seeds=50,
+        kind="session",
+        focus=("reminders",),
+    ),
+    Planted(
+        "a timer that has fired before its moment is waited for again",
+        "workflows/turn/clock.py",
+        "            if not is_early:\n                return\n",
+        "            return\n",
+        ("no task fails",),
+        kind="session",
+        focus=("clocks",),
     ),
 )
 """Found by the checks of these features, most of which a part of the simulations has."""

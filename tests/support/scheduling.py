@@ -23,7 +23,7 @@ DAILY: dict[str, Any] = {"cron": "0 7 * * *", "timezone": "Europe/Berlin"}
 
 
 REPORTER = Agent(name="reporter", model="scripted:reporter")
-SOON_S = 30.0
+SOON_S = 60.0
 
 
 def new_id(name: str) -> str:

@@ -83,7 +83,7 @@ class Versions:
         return await self.build_of(workflow_id) == build_id
 
 
-async def until(holds: Callable[[], Awaitable[bool]], within_s: float = 30.0) -> None:
+async def until(holds: Callable[[], Awaitable[bool]], within_s: float = 60.0) -> None:
     """Wait until something holds that the server has to be asked for."""
     async with asyncio.timeout(within_s):
         while not await holds():  # noqa: ASYNC110 - the server is polled

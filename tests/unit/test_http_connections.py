@@ -81,7 +81,7 @@ class Counting:
         )
         async with (
             served(application, [0]) as url,
-            httpx.AsyncClient(base_url=url, trust_env=False) as http,
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
         ):
             yield http
 

@@ -34,6 +34,7 @@ class Hostile(LoopbackServer):
         url: Its address.
         answers: Status, headers and body by the method of the request; `{token}` is the token.
         tokens: The tokens that it has got.
+        methods: The methods of the requests.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,7 @@ class Hostile(LoopbackServer):
         self.url = ""
         self.answers: dict[str, tuple[int, dict[str, str], str]] = {}
         self.tokens: list[str] = []
+        self.methods: list[str] = []
 
     def _started(self, address: str) -> None:
         self.url = f"{address}/mcp"
@@ -53,6 +55,7 @@ class _Handler(Quiet, BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
         token = self.headers.get("authorization", "").removeprefix("Bearer ")
         self.service.tokens.append(token)
+        self.service.methods.append(body["method"])
         status, headers, text = self.service.answers.get(body["method"], (401, {}, ""))
         content = text.replace("{id}", json.dumps(body.get("id"))).replace("{token}", token)
         self.send_response(status)
@@ -195,6 +198,29 @@ async def test_token_that_a_server_repeats_is_removed(people: People, kind: str)
     assert token not in said
     assert token[-24:] not in said
     assert "[token]" in said
+
+
+@pytest.mark.accepts("G136")
+async def test_connection_that_was_used_least_recently_makes_room_for_another_person(
+    people: People,
+) -> None:
+    """A process keeps so many open, and opens it again when it is needed."""
+    with Hostile() as server:
+        server.answers = {
+            "initialize": (200, {}, _result(_INITIALIZED)),
+            "server/discover": (200, {}, _error("no such method", -32601)),
+            "notifications/initialized": (202, {}, ""),
+            "tools/list": (200, {}, _result({"tools": []})),
+        }
+        declared, pool = MCPServer.http("hostile", server.url, login=True), Pool(most_people=2)
+        opened = []
+        for subject in ("anna", "ben", "anna", "carl", "anna", "ben"):
+            await people.grants().keep(subject, server.url, await people.tokens())
+            await pool.tools(declared, Person(subject, people.grants()))
+            opened.append(server.methods.count("initialize"))
+        await pool.close()
+
+    assert opened == [1, 2, 2, 3, 3, 4]
 
 
 _INITIALIZED = {

@@ -37,7 +37,7 @@ async def used(calendar: Calendar, token: str, tool: str, **arguments: str) -> s
     """What a tool says to a person with a token."""
     headers = {"Authorization": f"Bearer {token}"}
     async with (
-        httpx2.AsyncClient(headers=headers, verify=False) as http,
+        httpx2.AsyncClient(headers=headers, verify=False, timeout=60) as http,
         Client(streamable_http_client(calendar.url, http_client=http)) as client,
     ):
         result = await client.call_tool(tool, arguments)

@@ -6,6 +6,7 @@ import ast
 import importlib
 from pathlib import Path
 
+import pytest
 import temporalio
 from temporalio.worker import UnsandboxedWorkflowRunner
 from temporalio.workflow import _Definition
@@ -20,6 +21,7 @@ PRIVATE = {
     "temporalio.bridge.proto.workflow_commands.WorkflowCommand",
     "workflow._Definition",
     "self._inner._object",
+    "self._inner._ready",
     "schedule._to_proto",
     "ScheduleDescription._from_proto",
     "__temporal_assert_local_activity_valid",
@@ -59,6 +61,28 @@ def test_the_sdk_has_these_names() -> None:
 
     assert temporalio.__version__ if hasattr(temporalio, "__version__") else True
     assert callable(_Definition.must_from_class)
+
+
+@pytest.mark.accepts("S101")
+def test_activation_that_never_ends_is_an_error() -> None:
+    """A worker would be stuck in it; the workflow object can still be removed from memory."""
+    begun = sdk.BegunRun("turn", "run-0000002", "run-0000002", "AgentTurn", 10**18)
+    instance = sdk.Instance(begun)
+
+    def again() -> None:
+        instance._inner.call_soon(again)  # type: ignore[attr-defined]
+
+    again()
+    job = sdk.Job()
+    job.initialize_workflow.workflow_type = "AgentTurn"
+    job.initialize_workflow.arguments.add(
+        metadata={"encoding": b"json/plain"}, data=b'{"agent": "any", "task": "go"}'
+    )
+    with pytest.raises(sdk.TaskFailedError, match="does not end: it has had 50000 steps"):
+        instance.activate(
+            [job], now_ns=10**18, is_replaying=False, length=3, size_bytes=100, flags=[]
+        )
+    instance.evict()
 
 
 def test_a_workflow_object_answers_an_activation() -> None:

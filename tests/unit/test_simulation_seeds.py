@@ -7,15 +7,26 @@ import pytest
 from perdure.testing.simulation import Simulation, simulate
 from perdure.testing.simulation.server.commands import LOCAL
 from perdure.testing.simulation.server.history import attributes, name_of
+from perdure.testing.simulation.simulate import Kind
 
-SESSIONS = {
-    5000184: "a message to the running turn is taken back while that turn begins",
-    5000513: "a refused update comes with the timer of the turn's time, while a job is polled",
-    5000620: "a reminder is due after the close of its session",
-    5000761: "a turn that takes an effect back sends a webhook before its call",
+FOUND: dict[tuple[Kind, int], str] = {
+    ("session", 5000184): "a message to the running turn is taken back while that turn begins",
+    ("session", 5000513): "a refused update comes with the timer of the time while a job is polled",
+    ("session", 5000620): "a reminder is due after the close of its session",
+    ("session", 5000761): "a turn that takes an effect back sends a webhook before its call",
+    ("session", 427): "a turn ends while a message to it waits for the messages before",
+    ("turn", 312): "a provider is busy again before it was back",
+    ("batch", 288): "news come while a batch lets a task pass before it goes on in a new run",
+    ("batch", 5000174): "an addition comes in the task before that",
+    ("batch", 5000243): "a part asks whether there is a batch before the batch knows the part",
+    ("schedule", 700016): "a message is sent again after the end of its session",
 }
+"""What happened in the seeds."""
+QUICK = (("session", 427), ("batch", 5000174), ("schedule", 700016))
 CANCELLED_LOCALLY = 5000011
 """A session with a turn that is cancelled as it begins to wait for an event by key."""
+FIRED_EARLY = 20
+"""A session with a turn whose timer fires while the clock of the server is behind."""
 
 
 def cancelled_locally(made: Simulation) -> int:
@@ -29,14 +40,31 @@ def cancelled_locally(made: Simulation) -> int:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.accepts("S49")
-@pytest.mark.parametrize("seed", SESSIONS, ids=SESSIONS.__getitem__)
-def test_session_that_found_a_fault_keeps_every_promise(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        pytest.param(*found, id=why, marks=[] if found in QUICK else [pytest.mark.slow])
+        for found, why in FOUND.items()
+    ],
+)
+def test_seed_that_found_a_fault_keeps_every_promise(kind: Kind, seed: int) -> None:
     """Its story is told if it does not."""
-    made = simulate(seed, kind="session")
+    made = simulate(seed, kind=kind)
 
     assert made.broken is None, made.story
+
+
+@pytest.mark.accepts("Y176", "S100")
+def test_timer_that_fires_before_its_moment_is_set_again() -> None:
+    """The machines of the service have different times: it fires when that of the turn is not up.
+
+    The turn waited for this timer again and again then, within one workflow task.
+    """
+    made = simulate(FIRED_EARLY, kind="session", focus=["clocks"])
+
+    assert made.broken is None, made.story
+    assert made.counts["wrong clocks"]
 
 
 @pytest.mark.accepts("S48")

@@ -97,7 +97,7 @@ def test_cut_answer_says_so_in_the_words_of_the_responses_api() -> None:
     """As incomplete, with the reason."""
     with StubProvider([{"text": "one two three", **ADD}], price=PRICE) as stub:
         sent = json.dumps({"model": "m", "input": "hi", "max_output_tokens": 2}).encode()
-        with urlopen(Request(f"{stub.base_url}/responses", data=sent), timeout=10) as response:
+        with urlopen(Request(f"{stub.base_url}/responses", data=sent), timeout=60) as response:
             answer = json.load(response)
 
     assert [part["text"] for item in answer["output"] for part in item["content"]] == ["one two "]

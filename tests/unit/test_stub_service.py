@@ -79,7 +79,7 @@ def eventually(is_true: Callable[[], bool]) -> None:
 
 
 def listed(service: StubService, **wanted: Any) -> list[dict[str, Any]]:
-    with httpx.Client(trust_env=False, verify=False) as client:
+    with httpx.Client(trust_env=False, verify=False, timeout=60) as client:
         answer = client.get(f"{service.url}/payments", params=wanted)
         items: list[dict[str, Any]] = answer.raise_for_status().json()["items"]
         return items

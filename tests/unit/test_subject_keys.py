@@ -34,18 +34,10 @@ from perdure.temporal.search_attributes import (
 )
 from perdure.temporal.start_request import turn_request
 
+from ..support.clocks import Clock
+
 MASTER = {"k1": os.urandom(32)}
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b'"canary"')
-
-
-class Clock:
-    """A monotonic clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Gone:

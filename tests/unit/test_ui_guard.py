@@ -11,6 +11,8 @@ import pytest
 
 from perdure.worker.dev.ui_guard import UIGuard, is_of_this_machine
 
+from ..support.ports import free_port
+
 
 @dataclass
 class Upstream:
@@ -61,7 +63,7 @@ async def send(port: int, raw: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(raw)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await reader.read()
     finally:
         writer.close()
@@ -179,10 +181,7 @@ async def test_request_passes_with_its_body_and_its_headers(upstream: Upstream, 
 
 async def test_ui_that_is_gone_is_said() -> None:
     """502, instead of a connection that is closed."""
-    closed = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
-    port = closed.sockets[0].getsockname()[1]
-    closed.close()
-    guard = UIGuard("127.0.0.1", ("127.0.0.1", port))
+    guard = UIGuard("127.0.0.1", ("127.0.0.1", free_port()))
     answer = await send(await guard.start([0]), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     guard.stop()
 

@@ -94,11 +94,11 @@ class AgentSession:
         self._notes = Notes()
         self._turn: Handle | None = None
         self._steering = 0
-        self._update_answers = UpdateAnswers()
+        self._update_answers = UpdateAnswers(self._look)
         self._early = 0
         self._is_stopped = False
         self._turns_of_run = 0
-        self._moves_on = False
+        self._moves_on = self._is_known_full = False
         self._idle_since: datetime | None = None
         self._answered: dict[str, Receipt] = {}
         self._reminders = Reminders(self._notes)
@@ -177,6 +177,10 @@ class AgentSession:
             return False
         return self._state.running is not None or self._next_input is not None
 
+    def _look(self) -> None:
+        """See whether the run is full: not while an update is checked, which a replay may lack."""
+        self._is_known_full = self._state.request is not None and self._is_full
+
     @property
     def _next_input(self) -> RawValue | None:
         return next_run.input_of(self._state, self._answered, self._idle_since)
@@ -198,6 +202,7 @@ class AgentSession:
         idle, open_reminders = self._state.request.idle, self._state.reminders
         now = workflow.now()
         self._idle_since = self._idle_since or now
+        self._look()
         if idle is not None:  # less what the run before has waited
             idle = max(idle - (now - self._idle_since), timedelta())
         try:
@@ -205,7 +210,7 @@ class AgentSession:
                 lambda: (
                     self._state.may_start
                     or self._is_closed
-                    or self._is_full
+                    or self._is_known_full
                     or self._state.reminders != open_reminders
                 ),
                 timeout=None if self._state.queue or open_reminders else idle,
@@ -275,10 +280,7 @@ class AgentSession:
             await workflow.wait_condition(workflow.all_handlers_finished)
 
     async def _until_begun(self) -> None:
-        """Wait until the run has its input: the SDK runs the first handlers before `run`.
-
-        A turn begins after them, as history has it.
-        """
+        """Wait until the run has its input: the SDK runs its first handlers before `run`."""
         if self._state.request is None:
             self._early += 1
             await workflow.wait_condition(lambda: self._state.request is not None)
@@ -304,22 +306,21 @@ class AgentSession:
     def move_on(self, payload: RawValue = NOTHING) -> None:
         """See whether another version of the workers goes on with the session, while it waits."""
         self._moves_on = moving.is_due()
+        self._look()
 
     # --- messages
 
     @workflow.update(name=SAY)
     async def say(self, payload: RawValue = NOTHING) -> RawValue:
         """Take in a message."""
-        update = workflow.current_update_info()
-        assert update is not None
         async with self._answering():
-            if update.id in self._answered:
-                return pack(self._answered[update.id])
-            message = session_history.sent(update.id, payload)
+            if update_id() in self._answered:
+                return pack(self._answered[update_id()])
+            message = session_history.sent(update_id(), payload)
             was_busy = self._state.is_busy
             self._notes.note(message)
             receipt = await self._dispose(message.id, message.if_busy, was_busy=was_busy)
-            self._answered[update.id] = receipt
+            self._answered[message.id] = receipt
             return pack(receipt)
 
     async def _dispose(self, message_id: str, if_busy: str, *, was_busy: bool) -> Receipt:
@@ -333,13 +334,11 @@ class AgentSession:
         if self._is_stopped:
             with failures.typed():
                 raise checks.closed_error(self._state)
-        if self._turn is None or not self._state.is_busy:
-            return Receipt(disposition=Disposition.QUEUED, turn_id=following)
-        if if_busy == "steer" and await self._steer(message_id):
-            assert self._turn is not None
-            return Receipt(disposition=Disposition.STEERED, turn_id=self._turn.id)
-        if if_busy == "interrupt":
-            self._turn.cancel("a new message of the user")
+        turn = self._turn if self._state.is_busy else None
+        if turn is not None and if_busy == "steer" and await self._steer(message_id):
+            return Receipt(disposition=Disposition.STEERED, turn_id=turn.id)
+        if turn is not None and if_busy == "interrupt":
+            turn.cancel("a new message of the user")
             return Receipt(disposition=Disposition.INTERRUPTING, turn_id=following)
         return Receipt(disposition=Disposition.QUEUED, turn_id=following)
 
@@ -365,13 +364,11 @@ class AgentSession:
     @say.validator
     def check_message(self, payload: RawValue = NOTHING) -> None:
         """Refuse a message that is not valid or does not fit, or that comes too late."""
-        update = workflow.current_update_info()
-        assert update is not None
         self._update_answers.check_open()
-        if update.id in self._answered:
+        if update_id() in self._answered:
             return
         with self._checked():
-            message = session_history.sent(update.id, payload)
+            message = session_history.sent(update_id(), payload)
             check_message({"id": message.id, "text": message.text, "by": message.by}, message.parts)
             wish = unpack(payload, Say)
             checks.check_agent(self._state, wish.expects)

@@ -316,7 +316,7 @@ class AgentTurn:
             if is_new:
                 await self._say(outcomes.said(update_id(), payload))
 
-    @workflow.signal(name=STEER)
+    @workflow.signal(name=STEER, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def take_message(self, payload: RawValue = NOTHING) -> None:
         """Take in a message that the session of the turn has accepted."""
         self._runs.take_signal()
@@ -352,7 +352,7 @@ class AgentTurn:
             if is_new:
                 await self._note(outcomes.emitted(update_id(), payload))
 
-    @workflow.signal(name=EMIT)
+    @workflow.signal(name=EMIT, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def take_event(self, payload: RawValue = NOTHING) -> None:
         """Take in an event by key, from the workflow that keeps it."""
         self._runs.take_signal()

@@ -63,11 +63,14 @@ class Clock:
     def wake_after(self, delay: timedelta | None, summary: str) -> None:
         """Set the timer to fire after `delay`; without a limit there is no timer.
 
-        A timer that is already correct is kept.
+        A timer that is already correct is kept, unless it has fired too early: the machines of a
+        Temporal service do not have the same time, so a timer may fire before its moment.
         """
         deadline = None if delay is None else workflow.now() + delay
         if deadline == self._deadline and self.alarm is not None:
-            return
+            is_early = delay is not None and delay > timedelta() and self.alarm.done()
+            if not is_early:
+                return
         self.stop()
         self._deadline = deadline
         if delay is not None:

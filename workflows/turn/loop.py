@@ -146,6 +146,7 @@ class TurnLoop:
         try:
             await workflow.wait([task])
         except asyncio.CancelledError:
+            self._runs.stop()
             await workflow.wait([task])
             if not isinstance(task.exception(), errors.UnknownVersionError):
                 raise

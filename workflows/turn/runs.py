@@ -36,6 +36,12 @@ from perdure.workflows.update_answers import UpdateAnswers
 _PATCH = "continue-as-new"
 _READS_AFTER_TIME = "carries-without-deadline"
 """The patch id of turns that take over messages also when their time is up."""
+_STOPS_BY_EVENT = "stops-by-an-event"
+"""The patch since which no pause before a part is read again looks at the clock.
+
+An update that is rejected lets it look before the timer of the deadline, and a replay has no such
+update.
+"""
 _TRIES = 20
 _LONGEST_PAUSE_S = 60
 
@@ -56,6 +62,7 @@ class Runs:
         self.answers = UpdateAnswers()
         self._began_events = 0
         self._began_bytes = 0
+        self._is_stopped = False
 
     def resume(self, continuation: Continuation, pipeline: Pipeline) -> None:
         """Go on where the run before has ended."""
@@ -126,10 +133,17 @@ class Runs:
         if not may_pass or len(failures) >= _TRIES:
             raise error
         pause_s = min(2 ** (len(failures) - 1), _LONGEST_PAUSE_S)
+        by_event = workflow.patched(_STOPS_BY_EVENT)
         with contextlib.suppress(TimeoutError):
-            await workflow.wait_condition(self._is_stopping, timeout=pause_s)
+            await workflow.wait_condition(
+                lambda: self._is_stopped if by_event else self._is_stopping(), timeout=pause_s
+            )
         if self._is_stopping():
             raise error
+
+    def stop(self) -> None:
+        """Read no part again: the turn is cancelled, or its deadline has passed."""
+        self._is_stopped = True
 
     def _is_stopping(self) -> bool:
         """Return whether the turn is cancelled, or its deadline has passed."""

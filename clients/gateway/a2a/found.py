@@ -23,7 +23,7 @@ from perdure import errors
 from perdure.clients.client import AgentClient
 from perdure.clients.gateway.a2a import tasks
 from perdure.clients.gateway.a2a.cards import DELEGATES
-from perdure.clients.gateway.a2a.messages import Answer
+from perdure.clients.gateway.a2a.messages import DecisionPart
 from perdure.clients.gateway.a2a.tasks import TaskIds
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.past_events import past_events
@@ -153,7 +153,7 @@ class FoundTask:
         facts = [event.fact async for event in past_events(await self.begun())]
         return any(isinstance(fact, Said) and fact.id == message_id for fact in facts)
 
-    async def was_decided(self, answer: Answer, by: str) -> bool:
+    async def was_decided(self, answer: DecisionPart, by: str) -> bool:
         """Whether this person has decided so about a call."""
         facts = [event.fact async for event in past_events(await self.begun())]
         decisions = [fact.decision for fact in facts if isinstance(fact, Decided)]

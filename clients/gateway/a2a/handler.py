@@ -48,7 +48,7 @@ from perdure.clients.gateway.a2a import pushes
 from perdure.clients.gateway.a2a.cards import DELEGATES
 from perdure.clients.gateway.a2a.found import FoundTask, TaskScope, Update
 from perdure.clients.gateway.a2a.listing import list_tasks
-from perdure.clients.gateway.a2a.messages import Answer, answer_of, content_of, subject_of
+from perdure.clients.gateway.a2a.messages import DecisionPart, answer_of, content_of, subject_of
 from perdure.clients.gateway.auth import Caller
 from perdure.clients.gateway.ids import checked
 from perdure.clients.gateway.operations import Call
@@ -355,7 +355,7 @@ async def _settled(found_task: FoundTask) -> FoundTask:
     return found_task
 
 
-async def _decide(call: Call, found_task: FoundTask, turn: Turn[Any], answer: Answer) -> None:
+async def _decide(call: Call, found_task: FoundTask, turn: Turn[Any], answer: DecisionPart) -> None:
     """Approve, deny or settle the call that was reviewed, or answer its question.
 
     Raises:

@@ -27,7 +27,7 @@ _LARGEST = 2**53
 """Up to this number, floating points have all whole numbers."""
 
 
-class Answer(Body):
+class DecisionPart(Body):
     """The data part that decides about a call that waits: `approve`, `settlement` or `answer`.
 
     Attributes:
@@ -51,7 +51,7 @@ class Answer(Body):
     result: str = ""
 
     @model_validator(mode="after")
-    def _check_kind(self) -> Answer:
+    def _check_kind(self) -> DecisionPart:
         kinds = [self.approve is not None, self.settlement is not None, self.is_answer]
         if kinds.count(True) != 1:
             raise ValueError("it has either approve or settlement, or for a question, answer")
@@ -88,7 +88,7 @@ def content_of(message: Message) -> str | Sequence[Text | Media]:
     return text
 
 
-def answer_of(message: Message) -> Answer | None:
+def answer_of(message: Message) -> DecisionPart | None:
     """Return the decision of a message; None if it has none.
 
     Raises:
@@ -100,7 +100,7 @@ def answer_of(message: Message) -> Answer | None:
     if len(message.parts) > 1:
         raise InvalidParamsError("a decision is the only part of its message")
     try:
-        return Answer.model_validate(decisions[0])
+        return DecisionPart.model_validate(decisions[0])
     except ValidationError as error:
         raise InvalidParamsError(f"the decision is not valid: {explain(error)}") from None
 

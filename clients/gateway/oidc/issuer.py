@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
@@ -64,11 +64,16 @@ class Issuer:
 
     Attributes:
         url: Its identifier, which its tokens name.
+
+    Args:
+        url: Its identifier.
+        clock: Returns a monotonic time in seconds.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
         check_url(url, "the issuer")
         self.url = url
+        self._clock = clock
         self._metadata: Metadata | None = None
         self._keys: Sequence[Mapping[str, Any]] = ()
         self._made: dict[tuple[str | None, str], jwt.PyJWK] = {}
@@ -121,7 +126,7 @@ class Issuer:
     @property
     def age_s(self) -> float:
         """How long ago the keys were read."""
-        return time.monotonic() - self._read_at
+        return self._clock() - self._read_at
 
     def _find(self, key_id: str | None, algorithm: str) -> jwt.PyJWK | None:
         """Return the key of an id. Without an id, it is the only one that fits, or none."""
@@ -150,7 +155,7 @@ class Issuer:
         if age > limits.OIDC_KEPT:
             self._keys, self._made = (), {}
         reading = self._reads()
-        since_failure_s = time.monotonic() - self._failed_at
+        since_failure_s = self._clock() - self._failed_at
         has_failed = since_failure_s < limits.OIDC_FRESH.total_seconds()
         if not self._keys or (age > 2 * limits.OIDC_FRESH and not has_failed):
             await reading
@@ -158,7 +163,7 @@ class Issuer:
     def _reads(self) -> asyncio.Future[None]:
         """Begin to read, unless that goes on or has just failed; others wait for the same."""
         if self._reading is None:
-            if time.monotonic() - self._failed_at < limits.OIDC_RETRY.total_seconds():
+            if self._clock() - self._failed_at < limits.OIDC_RETRY.total_seconds():
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 done.set_result(None)
                 return done
@@ -174,7 +179,7 @@ class Issuer:
             self._reading = None
 
     def _note_failure(self, error: OAuthError) -> None:
-        self._failed_at = time.monotonic()
+        self._failed_at = self._clock()
         goes_on = "the known keys are used" if self._keys else "none of its tokens can be verified"
         logger.warning("the identity provider could not be read, so %s: %s", goes_on, error)
 
@@ -187,7 +192,7 @@ class Issuer:
         metadata = _metadata_of(self.url, await _document(_discovery(self.url)))
         keys = _keys_of(await _document(metadata.jwks_uri, limits.OIDC_KEYS_BYTES))
         self._metadata, self._keys, self._made = metadata, keys, {}
-        self._read_at = time.monotonic()
+        self._read_at = self._clock()
 
     def _down(self) -> RefusedError:
         return RefusedError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import html
 import json
 import re
 import secrets
@@ -21,25 +20,26 @@ from urllib.parse import urlsplit
 
 import httpx
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from perdure import errors, limits
 from perdure.clients.gateway.auth import Caller, origins_of
 from perdure.clients.gateway.oidc.claims import ClaimsTable
 from perdure.clients.gateway.oidc.issuer import Issuer, Metadata
-from perdure.clients.gateway.oidc.sealing import Seal
 from perdure.clients.gateway.oidc.tokens import BadTokenError, Claims, TokenRules, verified
 from perdure.clients.gateway.own_address import address_of
 from perdure.clients.gateway.problems import RefusedError, response_to
-from perdure.clients.gateway.static_page import HEADERS
+from perdure.clients.gateway.static_page import NOT_STORED, card, root_of
 from perdure.oauth.failures import OAuthError
 from perdure.oauth.fetching import OK, asked_of
 from perdure.oauth.token_requests import challenge_of, with_client
+from perdure.temporal.encryption.seal import Seal
 from perdure.text import one_line
 
 _LOGIN, _CALLBACK, _LOGOUT = "/ui/login", "/ui/callback", "/ui/logout"
 _READS = ("GET", "HEAD")
+_COOKIES = b"perdure cookies 1\n"
 _AT_ONCE = 20
 """The logins of a process for which the identity provider is asked at the same time."""
 _PLACE = re.compile(r"(chat\.html)?(#(?!token=)[!-~]{0,1000})?")
@@ -81,7 +81,7 @@ class Login:
         self, issuer: Issuer, table: ClaimsTable, client: LoginClient, url: str | None
     ) -> None:
         self._issuer, self._table, self._client, self._url = issuer, table, client, url
-        self._seal = Seal(client.cookie_key)
+        self._seal = Seal.of_secret(client.cookie_key, _COOKIES)
         # what another table or provider has made of a person does not hold here; sorted, because
         # sets have another order in another process
         settings = json.dumps([issuer.url, client.id, table.model_dump()], default=sorted)
@@ -93,7 +93,7 @@ class Login:
 
     def path(self, request: Request) -> str:
         """Return the path where a person logs in."""
-        return f"{_root_of(request)}{_LOGIN}"
+        return f"{root_of(request)}{_LOGIN}"
 
     def caller_of(self, request: Request) -> Caller | None:
         """Return the caller of the session of a request; None without one.
@@ -159,12 +159,12 @@ class Login:
             try:
                 response = await answer(request)
             except RefusedError as error:
-                response = _error_page(error)
+                response = _refusal(request, error)
             except OAuthError as error:
-                response = _error_page(RefusedError(502, "ISSUER_FAILED", str(error)))
+                response = _refusal(request, RefusedError(502, "ISSUER_FAILED", str(error)))
             except BadTokenError as error:
-                response = _error_page(RefusedError(403, "FORBIDDEN", str(error)))
-            response.headers.update({**HEADERS, "Cache-Control": "no-store"})
+                response = _refusal(request, RefusedError(403, "FORBIDDEN", str(error)))
+            response.headers.update(NOT_STORED)
             return response
 
         return endpoint
@@ -219,7 +219,7 @@ class Login:
                 "FORBIDDEN",
                 f"{caller.subject} may do nothing here; ask the operator of the gateway",
             )
-        place = f"{_root_of(request)}/ui/{login['place']}"
+        place = f"{root_of(request)}/ui/{login['place']}"
         response = RedirectResponse(place, HTTPStatus.SEE_OTHER)
         response.delete_cookie(self._login_cookie, secure=self._is_secure, httponly=True)
         session = {
@@ -320,18 +320,8 @@ class Login:
         )
 
 
-def _root_of(request: Request) -> str:
-    """Return the path below which the gateway is mounted."""
-    root: str = request.scope.get("app_root_path", request.scope.get("root_path", ""))
-    return root
-
-
-def _error_page(error: RefusedError) -> Response:
-    content = (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Login · Perdure</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="stylesheet" href="page.css"><main><div class="card narrow">'
-        f"<h1>Nobody is logged in</h1><p>{html.escape(error.detail)}</p>"
-        '<p><a href="./">Back to the page</a></p></div></main></html>'
-    )
-    return HTMLResponse(content, error.status, dict(error.headers or {}))
+def _refusal(request: Request, error: RefusedError) -> Response:
+    back = f"{root_of(request)}/ui/", "Back to the page"
+    response = card(request, "Nobody is logged in", [error.detail], error.status, back)
+    response.headers.update(error.headers or {})
+    return response

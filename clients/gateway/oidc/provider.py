@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -35,6 +36,7 @@ class IdentityProvider:
         client: The client as which the page logs people in; without one, the page takes tokens.
         url: The address of the gateway for its callers, with https. Without one, people can log
             in only where the gateway is called by a name of this machine.
+        clock: Returns a monotonic time in seconds.
 
     Raises:
         ConfigurationError: An address has no https, or there is no audience.
@@ -48,6 +50,7 @@ class IdentityProvider:
         table: ClaimsTable | None = None,
         client: LoginClient | None = None,
         url: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not audiences or not all(audiences):
             raise errors.ConfigurationError(
@@ -56,7 +59,7 @@ class IdentityProvider:
         if url is not None:
             check_url(url, "the address of the gateway")
         self.table = table or ClaimsTable()
-        self._issuer = Issuer(issuer)
+        self._issuer = Issuer(issuer, clock)
         self._rules = TokenRules(tuple(audiences), takes_plain=self.table.plain_jwt)
         self._url = url.rstrip("/") if url is not None else None
         self._login = None

@@ -7,7 +7,6 @@ its erasure. While the store does not answer, keys that are kept serve on for `K
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 import os
@@ -59,6 +58,7 @@ class SubjectKeys:
     Attributes:
         store: The store.
         masters: The names of the keys that wrap them.
+        seal: Seals what only processes with these masters can read.
 
     Args:
         store: The store.
@@ -74,12 +74,15 @@ class SubjectKeys:
     ) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+        from perdure.temporal.encryption.seal import Seal
+
         self.store = store
         self._cipher_of = AESGCM
         self._masters = {name: AESGCM(key) for name, key in masters.items()}
         self.masters = tuple(masters)
         self._first = self.masters[0]
         self._clock = clock
+        self.seal = Seal(tuple(self._masters.values()), b"perdure-sealed\0")
         self._kept: dict[str, _Kept] = {}
         self._away_until = 0.0
 
@@ -138,26 +141,6 @@ class SubjectKeys:
         if stored is None:
             raise errors.KeyStoreError(f"{self.store.name} has no key {key}")
         return stored.subject
-
-    def seal(self, purpose: str, content: bytes) -> str:
-        """Return a text that only processes with these keys of the environment can read."""
-        nonce = os.urandom(_NONCE_BYTES)
-        sealed = self._masters[self._first].encrypt(nonce, content, _for_purpose(purpose))
-        return base64.urlsafe_b64encode(nonce + sealed).decode().rstrip("=")
-
-    def unseal(self, purpose: str, text: str) -> bytes | None:
-        """Return what was sealed for a purpose; None if the text was not."""
-        from cryptography.exceptions import InvalidTag
-
-        try:
-            sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        except ValueError:
-            return None
-        nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-        for master in self._masters.values():
-            with contextlib.suppress(InvalidTag, ValueError):
-                return master.decrypt(nonce, content, _for_purpose(purpose))
-        return None
 
     async def known(self, subject: str) -> list[StoredKey]:
         """Return the keys of a subject, the oldest first.
@@ -350,10 +333,6 @@ class SubjectKeys:
 def _bound_to(key: StoredKey) -> bytes:
     """Return what is authenticated with a wrapped key, so that rows cannot be exchanged."""
     return b"\0".join((b"perdure-data-key", key.id.encode(), key.subject.encode()))
-
-
-def _for_purpose(purpose: str) -> bytes:
-    return b"\0".join((b"perdure-sealed", purpose.encode()))
 
 
 def of(codec: Any) -> SubjectKeys | None:

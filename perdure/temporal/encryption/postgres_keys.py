@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from perdure import errors
-from perdure.temporal.encryption.sql_keys import Cursor, SqlKeys
+from perdure.temporal.encryption.sql_keys import SqlCursor, SqlKeys
 
 _PATIENCE_S = 5
 
@@ -36,7 +36,7 @@ class PostgresKeys(SqlKeys):
         self._connect = psycopg.connect
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[Cursor]:
+    def connected(self) -> Iterator[SqlCursor]:
         """Connect, and commit at the end of the block."""
         with self._connect(self._address, connect_timeout=_PATIENCE_S) as connection:
             yield connection.cursor()

@@ -40,7 +40,7 @@ _COLUMNS = "id, subject, master, wrapped, state, created_at, erased_at"
 _SELECT = f"SELECT {_COLUMNS} FROM perdure_subject_keys"  # noqa: S608 - no values
 
 
-class Cursor(Protocol):
+class SqlCursor(Protocol):
     """The part of a cursor of Python's database interface that is used."""
 
     def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Any:
@@ -65,7 +65,7 @@ class SqlKeys(ABC):
         self._is_set_up = False
 
     @abstractmethod
-    def connected(self) -> AbstractContextManager[Cursor]:
+    def connected(self) -> AbstractContextManager[SqlCursor]:
         """Connect, and commit at the end of the block."""
 
     def purge(self) -> None:  # noqa: B027 - SQLite overwrites at once
@@ -186,7 +186,7 @@ class SqlKeys(ABC):
             return cursor.fetchall()
 
     @contextlib.contextmanager
-    def _ready(self) -> Iterator[Cursor]:
+    def _ready(self) -> Iterator[SqlCursor]:
         with self.connected() as cursor:
             if not self._is_set_up:
                 cursor.execute(_TABLE.format(blob=self.blob))

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 
-from perdure.temporal.encryption.sql_keys import Cursor, SqlKeys
+from perdure.temporal.encryption.sql_keys import SqlCursor, SqlKeys
 
 _PATIENCE_S = 5.0
 _MODE = 0o600
@@ -28,7 +28,7 @@ class SqliteKeys(SqlKeys):
         self._path = path
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[Cursor]:
+    def connected(self) -> Iterator[SqlCursor]:
         """Connect, and commit at the end of the block."""
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, _MODE))
         connection = sqlite3.connect(self._path, timeout=_PATIENCE_S)

@@ -39,7 +39,8 @@ def fold_is_state(run: SimulatedRun) -> None:
     """The memo, the orders and the news of a batch are its state, and the turns of a part are its.
 
     A batch that waits for the arrival of its orders is not looked at, and neither is one that goes
-    on in a new run, which describes the batch anew.
+    on in a new run, which describes the batch anew, or that lets a workflow task pass before that:
+    it looks at what comes meanwhile afterwards.
     """
     known = vars(run.core.instance.workflow) if run.core else {}
     if run.begun.type == BATCH and known.get("_request") is not None:
@@ -190,7 +191,8 @@ def _compare_batch(run: SimulatedRun, known: Mapping[str, Any]) -> None:
     """Compare what the workflow of a batch knows with its history."""
     progress, read = known["_progress"], run.batch
     is_over = read.note is not None and read.note.over
-    if read.in_flight or run.buffered or (known["_has_driven"] and not is_over):
+    is_leaving = bool(read.passing) or (known["_has_driven"] and not is_over)
+    if read.in_flight or run.buffered or is_leaving:
         return
     note = plan.note_of(known["_request"], progress, over=is_over)
     _equal(run, "the description", note, read.note)

@@ -146,13 +146,14 @@ def results_are_true(simulated: Simulated) -> None:
 def waits_end_once(simulated: Simulated) -> None:
     """A wait ends once: by its time, by an event that was sent and is given once, or a message."""
     for last in last_runs(simulated.server):
-        _Waits().see(chain(simulated.server, last))
+        _Waits(simulated.server.clock.differ_s).see(chain(simulated.server, last))
 
 
 class _Waits:
     """The waits of a turn, in all of its runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, differ_s: float) -> None:
+        self._differ_s = differ_s
         self._began: dict[str, CallWait] = {}
         self._ended: set[str] = set()
         self._sent: dict[str, str] = {}
@@ -182,7 +183,7 @@ class _Waits:
         self._ended.add(end.key)
         if end.by == "refused" and wait is not None:
             raise BrokenError("waits end once", f"{end.key} has begun, and is refused", run)
-        if end.by == "time" and (wait is None or _is_early(wait, end)):
+        if end.by == "time" and (wait is None or self._is_early(wait, end)):
             raise BrokenError("waits end once", f"{end.key} ends before its time", run)
         if end.by == "event":
             is_again = end.event_id in self._given and not end.event_key
@@ -190,10 +191,9 @@ class _Waits:
                 raise BrokenError("waits end once", f"{end.key} has another's event", run)
             self._given.add(end.event_id)
 
-
-def _is_early(wait: CallWait, end: Woken) -> bool:
-    planned = (wait.until - wait.since).total_seconds()
-    return end.waited_s < planned - 0.001  # it is recorded in milliseconds
+    def _is_early(self, wait: CallWait, end: Woken) -> bool:
+        planned = (wait.until - wait.since).total_seconds()
+        return end.waited_s < planned - self._differ_s - 0.001  # it is recorded in milliseconds
 
 
 AT_THE_END = (

@@ -18,6 +18,8 @@ BESIDE = "beside"
 """The first sequence of numbers beside the others, which several features share."""
 
 
+CLOCKS = "clocks"
+"""The feature of clocks that are wrong."""
 _FEATURES: dict[str, tuple[str, int]] = {
     "client tools": ("client tools 6", 8),
     "servers": ("servers 11", 8),
@@ -36,6 +38,7 @@ _FEATURES: dict[str, tuple[str, int]] = {
     "scheduled batches": ("scheduled batches 6", 4),
     "jobs of a session": ("jobs of a session 3", 3),
     "jobs of a batch": ("jobs of a batch 19", 3),
+    CLOCKS: ("clocks 1", 8),
 }
 """Features that a simulation has once in so many times, with the sequences that decide that.
 

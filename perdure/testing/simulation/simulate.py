@@ -28,7 +28,7 @@ from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.calls.keyed_events import KEYED
 from perdure.testing.simulation.calls.logins import LOGINS
-from perdure.testing.simulation.choices import Choices
+from perdure.testing.simulation.choices import CLOCKS, Choices
 from perdure.testing.simulation.features.schedule_people import SchedulePeople
 from perdure.testing.simulation.features.schedules import SimulatedSchedule, some_schedule
 from perdure.testing.simulation.observations import Simulated
@@ -36,6 +36,7 @@ from perdure.testing.simulation.operations.afterwards import Afterwards
 from perdure.testing.simulation.operations.branches import Branches
 from perdure.testing.simulation.operations.builds import Builds
 from perdure.testing.simulation.operations.clients import TurnClients
+from perdure.testing.simulation.operations.clocks import Clocks
 from perdure.testing.simulation.operations.deploys import Deploys
 from perdure.testing.simulation.operations.keyed_events import EventSenders
 from perdure.testing.simulation.operations.logging_in import LoggingIn
@@ -201,6 +202,8 @@ class _Scene:
         senders = ResultSenders(server, self._world.jobs)
         if server.choices.has("client tools"):
             TurnClients(server, self._world, senders)
+        if server.choices.has(CLOCKS):
+            Clocks(server)
         people = self._begun(request)
         simulated = Simulated(server, self._world, people, input_, self._worker)
         self._meet(request, people)
@@ -212,7 +215,7 @@ class _Scene:
         for check in promises.AT_THE_END:
             check(simulated)
         for run in server.runs:
-            server.replayed(run).evict()
+            server.replayed(run, refuses=True).evict()
 
     def _meet(self, request: Request, people: People) -> None:
         """Let others have to do with what is simulated, as its features are."""

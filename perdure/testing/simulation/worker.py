@@ -47,7 +47,7 @@ from perdure.temporal.names import (
 )
 from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.calls.jobs import with_known_secret
-from perdure.testing.simulation.clients.session_messages import SessionMessages
+from perdure.testing.simulation.clients.session_messages import MessageSender
 from perdure.testing.simulation.clients.worker_client import WorkerClient
 from perdure.testing.simulation.features.versions import FEATURE, both_versions
 from perdure.testing.simulation.server.loops import QuickLoop
@@ -142,7 +142,7 @@ class SimulatedWorker:
             VERIFY: self._verification,
             POLL_CALL: self._polled,
             CANCEL_CALL: self._polled,
-            SEND_MESSAGE: SessionMessages(server, self.client).send,
+            SEND_MESSAGE: MessageSender(server, self.client).send,
         }
 
     def deploy(self, place: int, agents: Sequence[Agent[Any]]) -> None:

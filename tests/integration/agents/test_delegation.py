@@ -592,7 +592,7 @@ async def test_delegation_can_want_an_approval_and_its_child_keeps_what_the_task
 
 
 async def _first_pending(turn: Turn[Any]) -> PendingApproval:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             pending = await turn.pending_approvals()
             if pending:
@@ -601,7 +601,7 @@ async def _first_pending(turn: Turn[Any]) -> PendingApproval:
 
 
 async def _existing(client: AgentClient, turn_id: str) -> Turn[Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await client.turn(turn_id).first_run()

@@ -233,7 +233,7 @@ async def test_child_that_waits_for_budget_shows_in_its_parent_and_goes_on_when_
 
 
 async def _told(turn: Any) -> Any:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for event in turn.events():
             if isinstance(event.fact, ChildTold) and event.fact.news.waits_for:
                 return event.fact.news

@@ -216,7 +216,7 @@ async def test_answer_that_no_guardrail_has_let_pass_is_not_told(
     stages = [Timeout(limit), OutputGuardrail(check), OutputGuardrail(lambda report: True)]
     async with runtime(agent(middleware=stages), model=ScriptedModel("rude")) as client:
         turn = await client.start("looker", "go")
-        await asyncio.wait_for(asked.wait(), 20)
+        await asyncio.wait_for(asked.wait(), 60)
         if ends == "cancel":
             await turn.cancel("no more")
         with pytest.raises(errors.PerdureError) as caught:

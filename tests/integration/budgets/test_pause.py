@@ -16,6 +16,7 @@ from perdure.turn.facts import BudgetAdded, CallFailed, WaitBegan
 from perdure.values.states import State
 
 from ...conftest import Runtime, check_history
+from ...support.listing import entry_of
 from ...support.spending import (
     SHORT,
     Queue,
@@ -32,7 +33,7 @@ from ...support.spending import (
     until,
     usage,
 )
-from ...support.waiting import listed, memo_of
+from ...support.waiting import memo_of
 
 POLICY: dict[str, Any] = {
     "on_exhausted": "pause",
@@ -78,11 +79,11 @@ async def test_wait_is_shown_while_it_lasts(runtime: Runtime) -> None:
     async with runtime(PAUSES, model=two_steps()) as client:
         turn = await client.start("spender", "go", budget=Budget(usd="2.5"))
         await until(turn, WaitBegan)
-        await listed(client, turn, State.PAUSED, state=State.PAUSED)
+        await entry_of(client, turn.id, state=State.PAUSED)
         waits_for = await memo_of(client, turn)
         await turn.add_budget(Budget(usd="2"))
         await turn.result()
-        await listed(client, turn, State.ENDED, state=State.ENDED)
+        await entry_of(client, turn.id, state=State.ENDED)
         memo = await memo_of(client, turn)
 
     assert waits_for["perdure_waits_for"]["kind"] == "budget"
@@ -279,7 +280,7 @@ async def test_days_of_waiting_do_not_count() -> None:
             )
             await until(turn, WaitBegan)
             await sleep_through(environment, turn, timedelta(days=3))
-            await listed(work.client, turn, State.PAUSED)
+            await entry_of(work.client, turn.id, in_state=State.PAUSED)
             after_money = await turn.add_budget(Budget(usd="3"))
             await until(turn, CallFailed)
             await sleep_through(environment, turn, timedelta(minutes=3))

@@ -117,7 +117,7 @@ async def test_cancelled_turn_takes_back_what_it_did(runtime: Runtime, bank: Ban
         for name in scripts:
             began.clear()
             turn = await client.start(name, "pay")
-            await asyncio.wait_for(began.wait(), 20)
+            await asyncio.wait_for(began.wait(), 60)
             await turn.cancel("enough")
             with pytest.raises(errors.TurnCancelledError) as cancelled:
                 await turn.result()
@@ -211,7 +211,7 @@ async def test_what_cannot_be_undone_is_said(runtime: Runtime, bank: Bank) -> No
     )
     async with runtime(agent, model=model) as client:
         turn = await client.start("clerk", "pay")
-        await asyncio.wait_for(began.wait(), 20)
+        await asyncio.wait_for(began.wait(), 60)
         with pytest.raises(errors.InvalidRequestError, match="runs and may rely on"):
             await turn.undo("call_3_1")
         ends.set()

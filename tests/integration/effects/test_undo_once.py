@@ -75,7 +75,7 @@ async def test_two_people_take_it_back_once(runtime: Runtime, refunds: Refunds) 
         config: dict[str, Any] = {**client.temporal.config(), "interceptors": [late]}
         second = AgentClient(Client(**config), client._task_queue)
         undoing = asyncio.create_task(second.turn(turn.id).undo(FIRST, by="bob"))
-        await asyncio.wait_for(late.began.wait(), 20)
+        await asyncio.wait_for(late.began.wait(), 60)
         first = await turn.undo(FIRST, by="anna")
         await first.result()
         late.goes_on.set()
@@ -94,7 +94,7 @@ async def test_turn_does_not_take_back_what_its_delegate_has(
 
     @tool(read_only=True)
     async def look() -> str:
-        await asyncio.wait_for(took_back.wait(), 20)
+        await asyncio.wait_for(took_back.wait(), 60)
         return ""
 
     below = clerk(refunds, on_failure="undo", max_iterations=1)

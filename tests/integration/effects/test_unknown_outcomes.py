@@ -170,7 +170,7 @@ async def test_call_of_a_turn_that_is_cancelled_is_unknown(runtime: Runtime) -> 
     model = ScriptedModel(calls(call("pay", amount=30)))
     async with runtime(payer, model=model) as client:
         turn = await client.start(payer, "pay")
-        await asyncio.wait_for(began.wait(), 30)
+        await asyncio.wait_for(began.wait(), 60)
         await turn.cancel("no money")
         with pytest.raises(errors.TurnCancelledError) as caught:
             await turn.result()

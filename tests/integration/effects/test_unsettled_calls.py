@@ -156,7 +156,7 @@ async def test_card_shows_a_call_while_it_is_looked_up_and_while_people_are_aske
     agent = Agent(name="clerk", model="scripted:clerk", tools=[pay])
     async with runtime(agent, model=ScriptedModel(pays(), says("done"))) as client:
         turn = await client.start("clerk", "go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "waits before pay is looked up" not in (await turn.status()).doing:  # noqa: ASYNC110 - history is polled
                 await asyncio.sleep(0.05)
         settling = await card_of(client.temporal, turn.id)

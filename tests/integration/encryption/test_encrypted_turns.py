@@ -21,11 +21,13 @@ from perdure.clients import AgentClient
 from perdure.temporal.data_converter import VARIABLE, chosen
 from perdure.temporal.histories.runs import describe
 from perdure.testing import Runtime, ScriptedModel, call, calls, says
+from perdure.values.states import State
 from perdure.workflows import AgentTurn
 from perdure.workflows.single_input import OneInput
 
 from ...support import encrypting
 from ...support.approving import pending
+from ...support.listing import entry_of
 
 SECRET = "canary-4711"
 ALL = "tests.support.encrypting:converter"
@@ -85,9 +87,7 @@ async def test_nothing_of_a_turn_can_be_read_without_the_key(
         with pytest.raises(errors.GuardrailError, match=f"refused {SECRET}") as caught:
             await turn.result()
         ended = await stored(client.temporal, turn.id)
-        [entry] = [
-            entry async for entry in client.turns(labels={"team": "north"}) if entry.id == turn.id
-        ]
+        entry = await entry_of(client, turn.id, in_state=State.ENDED, labels={"team": "north"})
         history = await client.temporal.get_workflow_handle(turn.id).fetch_history()
     report = caught.value.report
     assert report is not None

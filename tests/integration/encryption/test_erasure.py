@@ -27,6 +27,7 @@ from perdure.worker.deploying.checking import failure_of, replayed
 from ...support.approving import begun, pending
 from ...support.ciphertexts import keys_in, of_workflow
 from ...support.data_subjects import Home, home
+from ...support.listing import eventually_listed
 from ...support.long_turns import begin, filling, reader
 from ...support.resets import reset_to, task_ends
 
@@ -109,6 +110,7 @@ async def test_turns_of_others_go_on_while_a_subject_is_erased(home: Home) -> No
         for reading in (fresh.turn(mine.id).status(), fresh.turn(mine.id).result()):
             with pytest.raises(errors.ErasedError):
                 await reading
+        await eventually_listed(fresh, [mine.id], subject=home.subject)
         listed = [entry async for entry in fresh.turns(subject=home.subject)]
         transport = httpx.ASGITransport(gateway.app(fresh, gateway.one_token(TOKEN)))
         headers = {"authorization": f"Bearer {TOKEN}"}
@@ -117,7 +119,11 @@ async def test_turns_of_others_go_on_while_a_subject_is_erased(home: Home) -> No
             page = await http.get(f"/v1/turns?subject={home.subject}", headers=headers)
         run = await fresh.temporal.get_workflow_handle(mine.id).describe()
         failure = await failure_of(fresh.temporal, mine.id, run.run_id)
-        checked = {run.id: run.failure async for run in replayed(fresh.temporal, 20, None)}
+        checked: dict[str, str] = {}
+        async with asyncio.timeout(60):
+            while not checked.keys() >= {theirs.id, nobodys.id}:  # Temporal's list lags
+                runs = replayed(fresh.temporal, 100, None)  # others may run
+                checked = {run.id: run.failure async for run in runs}
         tasks = [await failed_tasks(fresh.temporal, turn.id) for turn in opened]
 
     assert [(work.id, work.how) for work in receipt.ended] == [(mine.id, "cancelled")]
@@ -243,7 +249,7 @@ async def test_turn_that_begins_after_the_erasure_ends_at_once(home: Home) -> No
     async with home.worker(ByTask({})).running(late.temporal):
         handle = late.temporal.get_workflow_handle(turn.id)
         with pytest.raises(WorkflowFailureError):
-            await asyncio.wait_for(handle.result(), 20)
+            await asyncio.wait_for(handle.result(), 60)
         with pytest.raises(errors.ErasedError):
             await late.turn(turn.id).result()
         status = (await handle.describe()).status

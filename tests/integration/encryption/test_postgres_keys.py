@@ -6,7 +6,6 @@ import asyncio
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -24,6 +23,8 @@ from perdure.temporal.encryption.data_keys import SubjectKeys
 from perdure.temporal.encryption.rewrapping import rewrap
 from perdure.temporal.encryption.vault import Vault
 from perdure.temporal.payloads import decoded
+
+from ...support.ports import free_port
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 
@@ -67,9 +68,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         capture_output=True,
         cwd="/",
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [str(server), "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1"]
     command += ["-c", f"unix_socket_directories={folder}", "-c", "fsync=off"]
     process = subprocess.Popen(

@@ -87,7 +87,7 @@ async def known(agent: Client, task: Task) -> set[str]:
 
 async def until_known(agent: Client, task: Task, count: int) -> None:
     """Wait until a task has this many configurations: a list may lag."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(await known(agent, task)) != count:  # noqa: ASYNC110 - it is asked over HTTP
             await asyncio.sleep(0.1)
 
@@ -360,7 +360,7 @@ async def test_turn_tells_its_news_to_a_limited_number_of_followers(runtime: Run
     """One of them twice is one, and those that are not there keep no turn from ending."""
     async with runtime([DESK], model=asks("Done.")) as client:
         turn = await client.start("desk", "lost", id="a2ap6")
-        await turn.wait(30)
+        await turn.wait(60)
         handle = client.temporal.get_workflow_handle(turn.id)
         for number in [0, 0, *range(limits.FOLLOWERS + 5)]:
             await handle.signal(FOLLOW, pack(Follow(follower=f"nobody-{number}")))

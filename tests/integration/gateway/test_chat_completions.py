@@ -20,6 +20,7 @@ from perdure.values.reports import StopReason, Usage
 from ...conftest import Runtime
 from ...support.gateway.responses import by_name, failing, key, openai_of
 from ...support.gateway.served import served
+from ...support.listing import many_listed
 
 USED = Usage(input_tokens=10, output_tokens=5, cache_read_tokens=4)
 
@@ -207,7 +208,7 @@ async def test_what_is_no_completion_is_an_error(runtime: Runtime) -> None:
             await failing(create(nora, "x", max_tokens=5)),
             await failing(create(nobody, "x")),
         ]
-        started = [one.id async for one in client.turns(labels=LABELS)]
+        started = await many_listed(client, 3, labels=LABELS)
 
     assert {name: one.param for name, one in found.items()} == {
         name: param for name, (_, param) in REFUSED.items()

@@ -152,7 +152,7 @@ async def test_id_that_a_url_would_change_is_refused_wherever_something_is_creat
 async def existing(client: AgentClient) -> dict[str, tuple[int, str]]:
     """The turns of this test, and the session: how many messages and what state they have."""
     found: dict[str, tuple[int, str]] = {}
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) < 2:
             listed = [one.id async for one in client.turns(id_prefix="@acme/h110-")]
             for one in listed:

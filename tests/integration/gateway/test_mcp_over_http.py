@@ -266,7 +266,7 @@ async def test_tenant_and_permissions_are_those_of_the_gateway(runtime: Runtime)
     """A turn of another tenant is not found, and nothing is done without the permission."""
     async with gateways(runtime, one=asks()) as (client, http, _):
         turn = await client.start("desk", "one", id="@acme/m44-one")
-        status = await turn.wait(timeout=30)
+        status = await turn.wait(timeout=60)
         [pending] = [one.call for one in status.waits if one.call]
         named = {"turn": turn.id, "call": pending.call_id, "digest": pending.token}
         acts: dict[str, dict[str, Any]] = {
@@ -298,7 +298,7 @@ async def test_tenant_and_permissions_are_those_of_the_gateway(runtime: Runtime)
                 await refusal(rita.session, method, turn.id, **TASK_REQUESTS[method])
                 for method in ("tasks/update", "tasks/cancel")
             ]
-        async with httpx.AsyncClient(base_url=http.base_url) as nobody:
+        async with httpx.AsyncClient(base_url=http.base_url, timeout=60) as nobody:
             unknown = [
                 await nobody.post("/mcp", json={"jsonrpc": "2.0"}, headers=headers)
                 for headers in ({}, as_("nobody"))
@@ -348,7 +348,7 @@ async def test_tool_tells_nothing_to_who_may_not_read(runtime: Runtime) -> None:
         ]
         hidden = await refusal(mcp.session, "tasks/get", "m44-blind")
         nothing = await ask(mcp.session, "tasks/cancel", "m44-blind")
-        status = await turn.wait(timeout=30)
+        status = await turn.wait(timeout=60)
 
     assert refused == [{"refused": "FORBIDDEN: this needs the permission 'read'"}] * 3
     assert hidden == (-32600, "FORBIDDEN: this needs the permission 'read'")
@@ -363,7 +363,7 @@ async def test_state_of_a_question_is_of_its_caller_alone(runtime: Runtime) -> N
     """Another caller cannot go on with it, nor can it be used for another call."""
     async with gateways(runtime, one=asks()) as (client, http, other):
         turn = await client.start("desk", "one", id="@acme/m44-sealed")
-        status = await turn.wait(timeout=30)
+        status = await turn.wait(timeout=60)
         [pending] = [one.call for one in status.waits if one.call]
         named = {"turn": turn.id, "call": pending.call_id, "digest": pending.token}
         async with (
@@ -465,7 +465,7 @@ async def test_calls_that_wait_are_counted(runtime: Runtime) -> None:
 
 async def result_once(mcp: Client, turn: str, *, is_refused: bool) -> Any:
     """What `turn_result` answers without a wait, when it is refused, or no longer is."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = await use(mcp, "turn_result", turn=turn, wait_s=0)
             if ("refused" in found) == is_refused:

@@ -128,7 +128,7 @@ async def test_turn_is_a_task_for_a_client_that_knows_them(runtime: Runtime) -> 
     model = ScriptedModel(calls(call("send", to="Ann")), says("done"))
     async with runtime(clerk, model=model) as perdure:
         turn = await perdure.start("clerk", "go", id="mcp-task")
-        await turn.wait(timeout=30)
+        await turn.wait(timeout=60)
         seen = []
         for approvals in (False, True):
             async with Client(
@@ -468,7 +468,7 @@ async def test_only_the_agents_that_are_offered_are_served(runtime: Runtime) -> 
         assistant(perdure, "other") as client,
     ):
         turn = await perdure.start("clerk", "go")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             # history is polled
             while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -693,7 +693,7 @@ async def test_turn_is_cancelled_and_listed(runtime: Runtime) -> None:
     ):
         turn = (await use(client, "start_turn", agent="clerk-of-the-list", task="go"))["turn"]
         await use(client, "turn_result", turn=turn)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             # the list lags, so it is polled
             while not (found := (await use(client, "list_turns", state="waiting"))["result"]):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)

@@ -98,7 +98,7 @@ async def refusal(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> t
     """The first answer that is not a success: Temporal's list lags behind. Each request has another
     id, in the body or in place of `{}` in the path.
     """
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (answer := await http.post(path.format(secrets.token_hex(4)), json=body)).is_success:
             await asyncio.sleep(0.1)
             body = {**body, **({"id": secrets.token_hex(4)} if "id" in body else {})}

@@ -25,6 +25,7 @@ from ...conftest import Runtime
 from ...support.gateway import a2a, agui
 from ...support.gateway.responses import failing, key, openai_of, resume
 from ...support.gateway.served import served
+from ...support.listing import entry_of
 from ...support.mcp.tasks import assistant, use
 from ...support.receiver import Receiver
 from ...support.refused_words import ASKED, PERSON, POLICY, app, canaries, script
@@ -70,6 +71,7 @@ async def over_mcp(http: httpx.AsyncClient, client: AgentClient) -> dict[str, ob
         await denied(client, f"{TURN}-mcp")
         ended = await use(mcp, "turn_result", turn=f"{TURN}-mcp")
         status = await use(mcp, "turn_status", turn=f"{TURN}-mcp")
+        await entry_of(client, f"{TURN}-mcp")
         turns = await use(mcp, "list_turns", limit=50)
     assert f"{TURN}-mcp" in str(turns)
     return {"MCP": f"{begun} {ended} {status}", "MCP, list": turns}

@@ -379,7 +379,7 @@ async def test_response_says_how_its_turn_ended(runtime: Runtime) -> None:
             ai.responses.create(model="nobody", input="x"),
         )
         turn = client.turn(spent.id)
-        await turn.wait(30)
+        await turn.wait(60)
         await client.temporal.get_workflow_handle(turn.id).terminate("enough")
         ended = await ai.responses.retrieve(spent.id)
         everything = [

@@ -217,7 +217,7 @@ async def test_progress_of_a_guarded_turn_has_none_of_its_text(runtime: Runtime)
     model = ScriptedModel(slowly("The end is near.", pause=timedelta(seconds=0.4)))
     shown = list[str]()
     app = AgentWorker([boss], providers={"boss": model})
-    async with runtime(app) as client, httpx.AsyncClient() as http:
+    async with runtime(app) as client, httpx.AsyncClient(timeout=60) as http:
         await by_mcp(client, http, "guarded-progress", shown.append)
 
     *progress, result = shown

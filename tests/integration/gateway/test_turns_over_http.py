@@ -238,7 +238,7 @@ async def test_every_operation_needs_a_token_and_its_permission(runtime: Runtime
                 body = BODIES.get(operation.name)
                 response = await http.request(operation.method, path, json=body, headers=as_(name))
                 found[operation.name, operation.may, name] = response
-        async with httpx.AsyncClient(base_url=http.base_url) as nobody:
+        async with httpx.AsyncClient(base_url=http.base_url, timeout=60) as nobody:
             bare = await nobody.get("/v1/turns")
         limits = [
             await http.post("/v1/turns", json={**BODIES["start_turn"], **more}, headers=as_("rita"))

@@ -149,7 +149,7 @@ async def test_delegate_that_waits_is_told_and_a_fork_is_not(
         )
         await turn.result()
         fork = await turn.fork(0)
-        await fork.wait(20)
+        await fork.wait(60)
         await fork.cancel()
         listed = await until_listed(turn, 1)
 
@@ -379,14 +379,14 @@ async def test_unknown_outcome_and_its_undo_are_told(runtime: Runtime, receiver:
 
 async def until_state(turn: Turn[Any], state: str) -> None:
     """Wait until Temporal lists one delivery, in this state."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while [one.state for one in await turn.webhooks()] != [state]:  # noqa: ASYNC110 - Temporal lists it
             await asyncio.sleep(0.05)
 
 
 async def until_listed(turn: Turn[Any], count: int) -> Sequence[WebhookDelivery]:
     """The deliveries, once Temporal lists this many that have ended."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             listed = await turn.webhooks()
             if sum(one.ended_at is not None for one in listed) == count:

@@ -14,7 +14,7 @@ from perdure.testing import FakeIssuer, ScriptedModel, says
 from ...conftest import Runtime
 from ...support.gateway.identity import ANNA, guarded
 from ...support.gateway.served import told
-from ...support.mcp.ports import free_port
+from ...support.ports import free_port
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
@@ -59,7 +59,7 @@ def authorization(server: str, remembered: Remembered) -> OAuthClientProvider:
     answers: list[str] = []
 
     async def redirect(url: str) -> None:
-        async with httpx.AsyncClient(verify=False) as browser:
+        async with httpx.AsyncClient(verify=False, timeout=60) as browser:
             answers.append((await browser.get(url)).headers["location"])
 
     async def callback() -> AuthorizationCodeResult:
@@ -91,7 +91,7 @@ async def test_client_of_the_sdk_finds_its_way(runtime: Runtime) -> None:
             async with (
                 guarded(client, issuer, port=port, audiences=[server]),
                 httpx2.AsyncClient(
-                    auth=authorization(server, remembered), verify=False
+                    auth=authorization(server, remembered), verify=False, timeout=60
                 ) as authorized,
                 Client(streamable_http_client(server, http_client=authorized)) as mcp,
             ):

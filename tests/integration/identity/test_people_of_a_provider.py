@@ -153,7 +153,8 @@ async def test_audit_has_the_name_of_the_token(runtime: Runtime) -> None:
             fork = {"say": "hello", "id": f"{name}-f"}
             made.append(await http.post(f"/v1/turns/{name}-t/fork", json=fork))
             prefix = f"@acme/{name}"
-            await audited(client, since, {"fork", "say", "cancel", "created"}, id_prefix=prefix)
+            acts, ids = {"say", "cancel", "created"}, [f"{prefix}-{one}" for one in "tdsfb"]
+            await audited(client, since, acts, ids=ids, id_prefix=prefix)
             asked = {"since": since.isoformat()}
             own = (await http.get("/v1/audit", params=asked)).json()["entries"]
             otto = access(issuer, **OTTO)

@@ -17,8 +17,8 @@ from ...support.browser import opened
 from ...support.gateway.identity import AUDIENCE, COOKIE_KEY, TABLE, bearer
 from ...support.gateway.pages import has
 from ...support.gateway.served import served, told
-from ...support.mcp.ports import free_port
 from ...support.oidc.node_provider import SECRET, node_provider
+from ...support.ports import free_port
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
@@ -29,7 +29,7 @@ ABOUT = "/v1/about"
 
 async def machine_token(issuer: str, audience: str) -> str:
     """An access token for a program."""
-    async with httpx.AsyncClient(verify=False) as http:
+    async with httpx.AsyncClient(verify=False, timeout=60) as http:
         document = (await http.get(f"{issuer}/.well-known/openid-configuration")).json()
         answer = await http.post(
             document["token_endpoint"],

@@ -14,8 +14,8 @@ from perdure.oauth.login import begin, complete, refresh
 from perdure.oauth.values import Tokens
 
 from ...support.mcp.hostile_resource import HostileResource
-from ...support.mcp.ports import free_port
 from ...support.oidc.node_provider import node_provider
+from ...support.ports import free_port
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
@@ -24,7 +24,7 @@ BACK = "http://127.0.0.1:9/callback"
 
 async def signed_in(address: str, name: str) -> dict[str, str]:
     """The query of the redirect after a person has filled in the forms of the provider."""
-    async with httpx.AsyncClient(verify=False) as browser:
+    async with httpx.AsyncClient(verify=False, timeout=60) as browser:
         answer = await browser.get(address)
         while not answer.headers.get("location", "").startswith(BACK):
             if answer.is_redirect:
@@ -41,7 +41,7 @@ async def signed_in(address: str, name: str) -> dict[str, str]:
 
 async def claims_of(tokens: Tokens) -> dict[str, str]:
     """What an access token says, with the keys of its issuer."""
-    async with httpx.AsyncClient(verify=False) as http:
+    async with httpx.AsyncClient(verify=False, timeout=60) as http:
         keys = jwt.PyJWKSet.from_dict((await http.get(f"{tokens.issuer}/jwks")).json())
     key = keys[jwt.get_unverified_header(tokens.access_token)["kid"]]
     claims: dict[str, str] = jwt.decode(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import AgentReport, Budget, ToolOutcome, errors
+from perdure.clients import Turn
 from perdure.events import CallFinished, ToolReturned, WaitBegan, WaitEnded
 from perdure.testing import ScriptedModel, call, calls, says
 from perdure.values.messages import ToolResult
@@ -16,8 +17,9 @@ from perdure.values.states import State
 
 from ...conftest import Runtime
 from ...support.jobs import Service, deployer, until_waiting
+from ...support.listing import entry_of
 from ...support.spending import ended
-from ...support.waiting import listed, memo_of
+from ...support.waiting import memo_of
 from ...support.web_ui import card_of
 
 DEPLOY = call("deploy", target="shop")
@@ -36,8 +38,7 @@ async def test_call_stays_open_without_a_worker_until_its_result_is_sent(runtime
         turn = await client.start("deployer", "go")
         token = await service.token()
         status = await until_waiting(turn)
-        await listed(client, turn, State.WAITING, agent="deployer", state=State.WAITING)
-        [entry] = [entry async for entry in client.turns(agent="deployer", state=State.WAITING)]
+        entry = await entry_of(client, turn.id, agent="deployer", state=State.WAITING)
         memo, card = await memo_of(client, turn), await card_of(client.temporal, turn.id)
         described = await client.temporal.get_workflow_handle(turn.id).describe()
         turn_id = await client.finish_call(token, {"version": 42}, by="ci@example.com")
@@ -358,13 +359,22 @@ async def test_time_of_the_turn_is_up_while_a_job_runs(runtime: Runtime) -> None
     model = ScriptedModel(calls(DEPLOY), says("as far as I know"))
     agent = deployer(service, [start], on_exhausted="finish")
     async with runtime(agent, model=model) as client:
-        turn = await client.start("deployer", "go", budget=Budget(time=timedelta(seconds=8)))
+        limit = Budget(time=timedelta(seconds=15))  # a tenth of it is for the last answer
+        turn = await client.start("deployer", "go", budget=limit)
         report = await turn.result()
 
     assert report.output == "as far as I know"
     [result] = results(report)
     assert result.outcome is ToolOutcome.UNKNOWN
     assert service.cancelled == ["job-shop"]
+
+
+async def until_paused_in_its_job(turn: Turn[Any], service: Service) -> None:
+    """Wait until the time of a turn is up while its job runs, with more time on a busy machine."""
+    await until_waiting(turn, "budget")
+    while not service.tokens:
+        await turn.add_budget(Budget(time=timedelta(seconds=10)))
+        await until_waiting(turn, "budget")
 
 
 @pytest.mark.accepts("F10")
@@ -375,7 +385,7 @@ async def test_turn_that_pauses_for_time_takes_the_result_meanwhile(runtime: Run
     agent = deployer(service, on_exhausted="pause")
     async with runtime(agent, model=model) as client:
         turn = await client.start("deployer", "go", budget=Budget(time=timedelta(seconds=2)))
-        await until_waiting(turn, "budget")
+        await until_paused_in_its_job(turn, service)
         await client.finish_call(service.tokens[0], "meanwhile")
         await turn.add_budget(Budget(time=timedelta(minutes=5)))
         report = await turn.result()
@@ -393,7 +403,7 @@ async def test_call_is_charged_once_although_a_pause_comes_between(runtime: Runt
     async with runtime(agent, model=model) as client:
         limit = Budget(time=timedelta(seconds=2), tool_calls=5)
         turn = await client.start("deployer", "go", budget=limit)
-        await until_waiting(turn, "budget")
+        await until_paused_in_its_job(turn, service)
         await turn.add_budget(Budget(time=timedelta(minutes=5)))
         await until_waiting(turn)
         await client.finish_call(service.tokens[0], "afterwards")

@@ -35,7 +35,7 @@ async def begun(browser: httpx.AsyncClient, link: str) -> httpx.Response:
 
 async def returned(answer: httpx.Response) -> str:
     """The address that the authorization server sends a browser back to."""
-    async with httpx.AsyncClient(verify=False) as elsewhere:
+    async with httpx.AsyncClient(verify=False, timeout=60) as elsewhere:
         there = await elsewhere.get(answer.headers["location"])
     return str(there.headers["location"])
 
@@ -46,7 +46,7 @@ async def test_person_logs_in_by_a_link_and_the_turn_goes_on(office: Office) -> 
     async with (
         office.worker(LOG_IN, LUNCH, DONE).running(client.temporal),
         served(client, name="root") as http,
-        httpx.AsyncClient(verify=False) as browser,
+        httpx.AsyncClient(verify=False, timeout=60) as browser,
     ):
         turn = await office.start(client)
         link = await link_of(http, turn)
@@ -82,8 +82,8 @@ async def test_login_ends_in_the_browser_in_which_it_was_begun(office: Office) -
     async with (
         office.worker(LOG_IN, LUNCH, DONE).running(client.temporal),
         served(client, name="root") as http,
-        httpx.AsyncClient(verify=False) as browser,
-        httpx.AsyncClient(verify=False) as other,
+        httpx.AsyncClient(verify=False, timeout=60) as browser,
+        httpx.AsyncClient(verify=False, timeout=60) as other,
     ):
         turn = await office.start(client)
         link = await link_of(http, turn)
@@ -110,7 +110,7 @@ async def test_link_is_for_who_may_decide_and_shows_errors(office: Office) -> No
     async with (
         office.worker(LOG_IN, LUNCH, DONE).running(client.temporal),
         served(client, name="root") as http,
-        httpx.AsyncClient(verify=False) as browser,
+        httpx.AsyncClient(verify=False, timeout=60) as browser,
     ):
         turn = await office.start(client)
         waiting, _ = await login_of(turn)
@@ -124,7 +124,7 @@ async def test_link_is_for_who_may_decide_and_shows_errors(office: Office) -> No
         for name in ("oauth-authorization-server", "openid-configuration"):
             office.issuer.replies[f"/.well-known/{name}"] = 500, b"{}"
         office.issuer.person = {"sub": "anna"}
-        async with httpx.AsyncClient(verify=False) as another:
+        async with httpx.AsyncClient(verify=False, timeout=60) as another:
             down = await begun(another, link)
         await turn.cancel()
 
@@ -142,7 +142,7 @@ async def test_person_of_a_tenant_logs_in_for_the_turns_of_the_tenant(office: Of
     async with (
         office.worker(LOG_IN, LUNCH, DONE).running(client.temporal),
         served(client) as http,
-        httpx.AsyncClient(verify=False) as browser,
+        httpx.AsyncClient(verify=False, timeout=60) as browser,
     ):
         body = {"agent": "secretary", "task": "Note it.", "subject": office.home.subject}
         started = (await http.post("/v1/turns", json=body)).json()

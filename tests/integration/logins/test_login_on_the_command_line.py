@@ -41,10 +41,12 @@ async def test_command_logs_in_and_the_turn_goes_on(office: Office) -> None:
         process = await command(office, "login", turn.id, "--no-browser", "--json")
         assert process.stderr is not None
         said = ""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (found := re.search(r"http://127\.0\.0\.1\S+state=\S+", said)):
-                said += (await process.stderr.readline()).decode()
-        async with httpx.AsyncClient(verify=False, follow_redirects=True) as browser:
+                line = (await process.stderr.readline()).decode()
+                assert line, f"the command is over: {said}"
+                said += line
+        async with httpx.AsyncClient(verify=False, follow_redirects=True, timeout=60) as browser:
             answer = await browser.get(found.group())
         out, _ = await process.communicate()
         report = await turn.result()

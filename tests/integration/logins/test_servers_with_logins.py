@@ -56,7 +56,7 @@ async def test_declined_login_of_a_server_that_may_ask_nothing_is_not_asked_agai
         turn = await office.start(client)
         waiting, _ = await login_of(turn)
         await turn.deny(waiting, "no", by="anna")
-        report = await asyncio.wait_for(turn.result(), 30)
+        report = await asyncio.wait_for(turn.result(), 60)
 
     assert report.output == "then not"
 

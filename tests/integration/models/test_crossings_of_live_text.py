@@ -31,7 +31,7 @@ def speaker_is_at(speaker: Speaker, said: list[Any]) -> None:
 async def heard_of(turn: Turn[Any], speaker: Speaker) -> list[Any]:
     """The text of a turn, each part of which is given when the one before it was heard."""
     said = list[Any]()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for piece in turn.text():
             said.append(piece)
             speaker_is_at(speaker, said)

@@ -92,7 +92,7 @@ async def test_text_is_seen_before_the_answer_is_complete(runtime: Runtime) -> N
     """
     async with speaking(runtime, "The first half, ", "and the second.") as (speaker, _, turn):
         said = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for one in turn.text():
                 said.append(one)
                 if one == "The first half, ":
@@ -236,7 +236,7 @@ async def test_text_that_outgrows_what_is_carried_goes_on_for_those_who_kept_up(
     parts = [f"{number} " * 3_000 for number in range(4)]
     async with speaking(runtime, *parts) as (speaker, _, turn):
         heard, lengths = "", list[int]()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for one in turn.text():
                 heard += one if isinstance(one, str) else ""
                 lengths.append(len(heard))
@@ -337,7 +337,7 @@ async def test_turn_that_is_cancelled_while_its_model_speaks_takes_back_what_was
     """The call has no answer, so the transcript has no text of it."""
     async with speaking(runtime, "The first half, ", "and the second.") as (_, _, turn):
         said = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for one in turn.text():
                 said.append(one)
                 if one == "The first half, ":
@@ -422,7 +422,7 @@ async def test_live_text_goes_through_the_codec(
         speaker = app.providers["vendor"]
         assert isinstance(speaker, Speaker)
         said, held = [], list[bytes]()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             async for one in turn.text():
                 said.append(one)
                 if one == "The first half, ":

@@ -18,8 +18,9 @@ from perdure.worker import AgentWorker
 
 from ...conftest import Runtime
 from ...support.delegating import FREE, delegate
+from ...support.listing import entry_of
 from ...support.spending import app, ended, look, queue, until
-from ...support.waiting import listed, memo_of
+from ...support.waiting import memo_of
 from ...support.web_ui import card_of
 
 SIGNALLED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
@@ -53,7 +54,7 @@ async def test_limit_is_waited_for_outside_of_the_time_of_a_turn(runtime: Runtim
     async with runtime(by, model=model) as client:
         turn = await client.start("spender", "go", budget=Budget(time=HOUR))
         began = await until(turn, WaitBegan)
-        await listed(client, turn, State.WAITING, agent="spender", state=State.WAITING)
+        await entry_of(client, turn.id, agent="spender", state=State.WAITING)
         status, memo = await turn.status(), await memo_of(client, turn)
         card = await card_of(client.temporal, turn.id)
         early = await turn.wait(timeout=0.1)

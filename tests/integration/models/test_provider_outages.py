@@ -1,7 +1,6 @@
 """A provider is down for a while, and its turns outlast that."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -36,7 +35,9 @@ from perdure.worker import AgentWorker
 from perdure.worker.telemetry import Telemetry
 
 from ...conftest import ONCE_MORE, RecordingClient, Runtime, check_history
+from ...support.ports import free_port
 from ...support.spending import SOON_S, Queue, app, ended, look, queue, report_of, skipping, until
+from ...support.waiting import memo_of
 
 BUSY = fails(errors.LLMUnavailableError("overloaded", context={"status": 503}))
 LATER = fails(errors.LLMRateLimitError("slow down", context={"status": 429, "retry_after_s": 3600}))
@@ -52,12 +53,6 @@ PATIENT = ModelRetryPolicy(
 GIVES_UP = ONCE_MORE.model_copy(update={"on_exhausted": "pause"})
 
 
-def free_port() -> int:
-    """A port on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 async def listed(client: RecordingClient, turn: Turn, state: State, waits_for: str) -> None:
     """Wait until the list shows a turn in this state; Temporal's list lags."""
     async with asyncio.timeout(SOON_S):
@@ -66,11 +61,6 @@ async def listed(client: RecordingClient, turn: Turn, state: State, waits_for: s
                 if (entry.id, entry.waits_for) == (turn.id, waits_for):
                     return
             await asyncio.sleep(0.1)
-
-
-async def memo_of(client: RecordingClient, turn: Turn) -> dict[str, Any]:
-    """The memo of a turn."""
-    return dict(await (await client.temporal.get_workflow_handle(turn.id).describe()).memo())
 
 
 async def facts_of(turn: Turn) -> list[Any]:

@@ -49,7 +49,7 @@ async def page_of(
             assert watched.elsewhere(base) == []
         own = client.turn(f"@acme/{home.id}-own")
         await own.cancel()  # a view of other tests has no key for what waits
-        await own.wait(30)
+        await own.wait(60)
 
 
 async def acts(client: AgentClient, home: Home) -> None:
@@ -58,7 +58,7 @@ async def acts(client: AgentClient, home: Home) -> None:
     first = await client.start("payer", "go", id=f"{mark}-1", by=ANNA)
     await pending(first)
     await first.cancel(f"because of {MARKUP}", by=OTTO)
-    await first.wait(30)
+    await first.wait(60)
     second = await client.start("payer", "go", id=f"{mark}-2", by=ANNA, subject=home.subject)
     await pending(second)
     await client.erase(home.subject, by=OTTO)

@@ -62,7 +62,7 @@ async def test_calls_are_decided_with_their_reasons_by_keys_and_several_at_once(
         turns = []
         for number in range(1, 6):
             turn = await client.start("clerk", f"Pay {number}", id=f"inbox-{number}")
-            await turn.wait(30)
+            await turn.wait(60)
             turns.append(turn)
         await page.goto(f"{base}/ui/#/inbox")
         await page.locator(CARD).nth(4).wait_for()

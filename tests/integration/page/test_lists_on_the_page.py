@@ -51,7 +51,7 @@ async def test_list_says_why_turns_failed_and_is_filtered_by_its_address(
         tasks = ["good one", "good two", "it fails", "in circles", "in circles again"]
         for number, task in enumerate(tasks):
             turn = await client.start("lister", task, id=f"list-{number}", labels=labels)
-            await turn.wait(30)
+            await turn.wait(60)
         own = f"{base}/ui/#/turns?label=list%3Dmine"
         await page.goto(own)
         await page.locator("li.row").nth(4).wait_for()

@@ -571,7 +571,7 @@ async def furnished(
         await (await session.say("Hello.")).result()
         await turns[1].result()
         for turn in (turns[0], *turns[2:]):
-            await turn.wait(30)
+            await turn.wait(60)
         try:
             yield client, base, watched
         finally:

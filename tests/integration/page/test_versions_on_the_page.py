@@ -47,13 +47,13 @@ async def test_version_of_a_turn_is_in_the_list_and_in_its_facts(
         await counted(client, name, "v1", Tally(2, 0))
         await page.evaluate(f"location.hash = '#/turns?agent={name}&version=v1'")
         rows = page.locator("main .second", has_text=name)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await rows.count() != 2:  # noqa: ASYNC110 - the list is loaded
                 await asyncio.sleep(0.1)
         shown = await rows.all_inner_texts()
         tables_of_one = await page.locator("table.versions").count()
         await page.get_by_role("button", name="Without version v1").click()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await rows.count() != 3:  # noqa: ASYNC110 - the list is loaded
                 await asyncio.sleep(0.1)
         table = page.locator("table.versions tr", has_text=name)

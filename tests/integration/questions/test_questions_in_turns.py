@@ -23,6 +23,7 @@ from ...conftest import Runtime
 from ...support.approving import pending
 from ...support.delegating import app as delegating
 from ...support.delegating import delegate, researcher
+from ...support.listing import listed_calls
 from ...support.long_turns import Carries, begin, filling, holding, reader, runs_of, until_run
 from ...support.receiver import Receiver
 from ...support.resets import reset, task_ends
@@ -110,12 +111,12 @@ async def test_question_needs_no_worker_while_it_waits(perdure_server: str) -> N
         async with work.worker(app(asker()), model):
             turn = await work.client.start("asker", "paint")
             [waiting] = await pending(turn)
-        listed = [one async for _, one in work.client.pending_approvals("asker")]
+        listed = await listed_calls(work.client, turn.id)
         async with work.worker(app(asker()), model):
             await turn.answer(waiting, "green", by="anna")
             report = await turn.result()
 
-    assert waiting.call_id in [one.call_id for one in listed]
+    assert [one.call_id for one in listed] == [waiting.call_id]
     assert report.steps[0].results[0].content == "green"
 
 
@@ -284,10 +285,10 @@ async def test_turn_of_a_session_asks(runtime: Runtime) -> None:
         turn = await sent.turn()
         [waiting] = await pending(turn)
         await session.say("Thanks?")
-        listed = [entry.id async for entry, _ in client.pending_approvals("asker")]
+        listed = await listed_calls(client, turn.id)
         await turn.answer(waiting, "red", by="anna")
         report = await turn.result()
 
     assert sent.disposition == "started"
-    assert turn.id in listed
+    assert [one.call_id for one in listed] == [waiting.call_id]
     assert report.steps[0].results[0].content == "red"

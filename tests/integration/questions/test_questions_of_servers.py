@@ -22,6 +22,7 @@ from ...support.delegating import delegate, researcher
 from ...support.gateway import a2a, agui
 from ...support.gateway.responses import openai_of
 from ...support.gateway.served import served, told
+from ...support.listing import listed_calls
 from ...support.mcp import tasks
 from ...support.receiver import Receiver
 
@@ -66,7 +67,9 @@ async def test_question_of_a_server_is_answered_over_http(runtime: Runtime) -> N
         await http.post("/v1/turns", json={"agent": "desk", "task": "build", "id": "j20"})
         turn = client.turn("@acme/j20")
         await questions(turn)
-        [listed] = (await http.get("/v1/approvals")).json()["approvals"]
+        await listed_calls(client, turn.id)
+        approvals = (await http.get("/v1/approvals")).json()["approvals"]
+        [listed] = [one for one in approvals if one["turn"]["id"] == turn.id]
         named = {"call_id": listed["call"]["call_id"], "token": listed["call"]["token"]}
         path = "/v1/turns/j20/answer"
         misfit = await http.post(path, json={**named, "answer": {"colour": "blue"}})

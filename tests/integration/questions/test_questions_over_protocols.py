@@ -23,6 +23,7 @@ from ...support.approving import pending
 from ...support.gateway import a2a, agui, assistants
 from ...support.gateway.responses import openai_of
 from ...support.gateway.served import messages, served, told
+from ...support.listing import listed_calls
 from ...support.mcp import tasks
 
 HOSTILE = "Which?\x1b[2K\u202e"
@@ -70,7 +71,9 @@ async def test_question_is_listed_and_answered_over_http(runtime: Runtime) -> No
         await http.post("/v1/turns", json={"agent": "desk", "task": "paint", "id": "j-rest"})
         turn = client.turn("@acme/j-rest")
         await pending(turn)
-        [listed] = (await http.get("/v1/approvals")).json()["approvals"]
+        await listed_calls(client, turn.id)
+        approvals = (await http.get("/v1/approvals")).json()["approvals"]
+        [listed] = [one for one in approvals if one["turn"]["id"] == turn.id]
         named = {"call_id": listed["call"]["call_id"], "token": listed["call"]["token"]}
         path = "/v1/turns/j-rest/answer"
         reader = {"Authorization": "Bearer rita"}

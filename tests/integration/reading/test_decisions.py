@@ -53,7 +53,7 @@ async def test_decisions_are_listed_with_who_made_them(runtime: Runtime) -> None
     clerk = Agent(name="clerk", model="main", tools=[refund], toolboxes=[asking()])
     async with runtime(clerk, model=FunctionModel(pays_and_asks)) as client, served(client) as http:
         turn = await client.start("clerk", "go", id="@acme/h244")
-        await turn.wait(30)
+        await turn.wait(60)
         first, second, question = await turn.pending_approvals()
         await turn.approve(first, by="anna", reason="it is lost")
         await turn.deny(second, "too much", by="ben")

@@ -92,7 +92,7 @@ async def test_events_are_told_as_json_and_to_a_browser_without_what_is_private(
     )
     async with runtime(agent, model=model) as client:
         turn = await client.start(agent, f"PROMPT-1\n{'more ' * 99}", id="told")
-        [wait] = (await turn.wait(20)).waits
+        [wait] = (await turn.wait(60)).waits
         assert wait.call is not None
         await turn.approve(wait.call, reason="REASON-5")
         with pytest.raises(errors.GuardrailError):
@@ -163,7 +163,7 @@ async def test_progress_of_a_tool_is_told_while_it_runs_and_live_goes_on_after_a
     ) as client:
         turn = await client.start(agent, "go")
         first, cursor = [], ""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for one in turn.live():
                 first.append(one)
                 cursor = one.cursor if isinstance(one, Event) else cursor

@@ -807,7 +807,7 @@ async def test_first_page_is_there_while_the_next_one_is_fetched(
         client = AgentClient.from_temporal(Client(service))
         entries = client.turns(agent)
         first = [(await anext(entries)).id]
-        await eventually(lambda: service.pages == 2, "the next page is requested", within_s=10)
+        await eventually(lambda: service.pages == 2, "the next page is requested")
         first.append((await anext(entries)).id)
         service.may_go_on.set()
         rest = [entry.id async for entry in entries]
@@ -835,7 +835,7 @@ async def test_command_prints_turns_while_it_reads_more(
         showing = asyncio.create_task(
             entry_table(client, client.turns(agent, limit=10)).show(10, as_json=as_json, none="")
         )
-        await eventually(lambda: has_lines(2), "the first page is printed", within_s=10)
+        await eventually(lambda: has_lines(2), "the first page is printed")
         is_over = showing.done()
         service.may_go_on.set()
         await showing

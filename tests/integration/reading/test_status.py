@@ -82,7 +82,7 @@ async def test_tool_calls_are_one_number_in_status_report_record_and_json(
     desk.gate.set()
     async with runtime(desk.app, model=script()) as client:
         turn = await client.start(desk.agent, "Answer ticket 7.")
-        waits = await turn.wait(timeout=20)
+        waits = await turn.wait(timeout=60)
         assert waits.waits[0].call is not None
         await turn.deny(waits.waits[0].call)
         report = await turn.result()
@@ -107,7 +107,7 @@ async def test_status_says_how_far_a_turn_is(runtime: Runtime, desk: Desk) -> No
         )
         runs = await status_when(turn, lambda found: found.doing.endswith("runs read_ticket"))
         desk.gate.set()
-        waits = await turn.wait(timeout=20)
+        waits = await turn.wait(timeout=60)
         [wait] = waits.waits
         assert wait.call is not None
         await turn.approve(wait.call)
@@ -234,7 +234,7 @@ async def test_status_of_a_turn_that_failed_says_why(runtime: Runtime, desk: Des
         desk.app, model=ScriptedModel(fails(errors.LLMAuthError("no key")))
     ) as client:
         turn = await client.start(desk.agent, "go")
-        failed = await turn.wait(20)
+        failed = await turn.wait(60)
 
     assert (failed.state, failed.outcome, failed.step, failed.steps) == (
         "ended",
@@ -265,12 +265,12 @@ async def test_status_has_the_tree_and_what_is_waited_for_below(
     worker = AgentWorker([editor(delegates=["desk", "writer"]), desks, writer()], prices=PRICED)
     async with runtime(worker, model=models) as client:
         turn = await client.start("editor", "A page", id="page")
-        waits = await turn.wait(20)
+        waits = await turn.wait(60)
         viewed = view(waits)
         [wait] = waits.waits
         assert wait.call is not None
         await client.turn(wait.turn_id).approve(wait.call.call_id)
-        over = await turn.wait(20)
+        over = await turn.wait(60)
 
     assert (waits.state, waits.doing) == (
         "running",

@@ -182,7 +182,7 @@ async def test_card_has_the_last_error_until_the_model_answers(runtime: Runtime)
         Agent(name="clerk", model="scripted:clerk", tools=[send]), model=model
     ) as client:
         turn = await client.start("clerk", "go")
-        await eventually(lambda: model.call_count == 2, "the model is asked again", within_s=60)
+        await eventually(lambda: model.call_count == 2, "the model is asked again")
         failed = await card_of(client.temporal, turn.id)
         model.let_go.set()
         [ann] = await pending(turn)

@@ -151,7 +151,7 @@ async def test_wait_of_days_is_no_time_of_the_turn_and_ends_after_one() -> None:
             await sleep_through(environment, turn, timedelta(hours=23))
         async with work.worker(app, model):
             await turn.approve(ann)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 # history is polled
                 while await turn.pending_approvals() in ((), (ann,)):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
@@ -190,7 +190,7 @@ async def test_what_waits_of_all_turns_can_be_listed_and_decided(runtime: Runtim
                 async for entry, one in client.pending_approvals(agent_name, labels=labels or None)
             }
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             # the list lags behind, so it is polled
             while len(await listed(name)) + len(await listed(other)) < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
@@ -273,7 +273,7 @@ async def test_parallel_tools_overlap_and_keep_their_order(runtime: Runtime) -> 
     @tool
     async def meet(name: str) -> str:
         """Meet the others."""
-        await asyncio.wait_for(barrier.wait(), 20)
+        await asyncio.wait_for(barrier.wait(), 60)
         if name == "b":
             raise ValueError("lost")
         return name

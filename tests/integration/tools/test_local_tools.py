@@ -273,8 +273,8 @@ async def test_local_calls_of_a_workflow_task_have_a_second_together(runtime: Ru
 
     @tool(read_only=True, local=True)
     async def nap() -> str:
-        """Take a third of the second."""
-        await asyncio.sleep(0.35)
+        """Take half of the second."""
+        await asyncio.sleep(0.5)
         return "slept"
 
     @tool(read_only=True, local=True)
@@ -300,7 +300,7 @@ async def test_local_calls_of_a_workflow_task_have_a_second_together(runtime: Ru
     assert [result.content for result in report.steps[0].results] == ["slept", "found", "slept"]
     assert (counted[MARKER], counted[ACTIVITY]) == (3, 2 + 1)
     assert len(stopped_after) == 1
-    assert stopped_after[0] < limits.LOCAL_CALLS.total_seconds() - 0.2
+    assert stopped_after[0] < limits.LOCAL_CALLS.total_seconds() - 0.1
 
 
 @pytest.mark.accepts("T37")
@@ -379,7 +379,7 @@ async def test_turn_is_stopped_at_most_a_second_late(runtime: Runtime, how: str)
         return slow.look(ctx)
 
     agent = Agent(name="seer", model="scripted:x", tools=[tool(read_only=True, local=True)(look)])
-    deadline = timedelta(seconds=1.5) if how == "deadline" else None
+    deadline = timedelta(seconds=3) if how == "deadline" else None
 
     async with runtime(agent, model=ScriptedModel(calls(call("look")), says("done"))) as client:
         turn = await client.start(agent, "go", deadline=deadline)

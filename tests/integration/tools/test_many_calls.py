@@ -245,7 +245,7 @@ async def test_calls_at_once_that_are_given_too_much_end_typed_with_a_report(
 
     async with runtime(agent, model=model) as client:
         turn = await client.start("asker", "go")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             # history is polled
             while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -277,7 +277,7 @@ async def test_ids_that_people_see_are_plain(runtime: Runtime) -> None:
 
     async with runtime(Agent(name="payer", model="scripted:m", tools=[pay]), model=model) as client:
         turn = await client.start("payer", "go")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             # history is polled
             while not (pending := await turn.pending_approvals()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

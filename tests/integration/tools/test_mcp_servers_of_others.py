@@ -6,7 +6,6 @@ They are looked up next to this Python, on the path, and in the folder `PERDURE_
 import asyncio
 import os
 import shutil
-import socket
 import sys
 from asyncio.subprocess import DEVNULL
 from pathlib import Path
@@ -18,6 +17,7 @@ from perdure.testing import ScriptedModel, call, calls, says
 
 from ...conftest import Run
 from ...support.mcp.processes import accepts
+from ...support.ports import free_port
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 
@@ -86,8 +86,7 @@ async def test_server_of_everything(run: Run) -> None:
 @pytest.mark.accepts("T15")
 async def test_server_of_everything_over_http(run: Run) -> None:
     """With sessions, as in versions before 2026."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = (program("mcp-server-everything"), "streamableHttp")
     process = await asyncio.create_subprocess_exec(
         *command, env={**os.environ, "PORT": str(port)}, stdout=DEVNULL, stderr=DEVNULL

@@ -17,8 +17,8 @@ from perdure.testing import ScriptedModel, call, calls, says
 from perdure.values.answers import ModelAnswer
 
 from ...conftest import Run, Runtime
-from ...support.mcp.ports import free_port
 from ...support.mcp.processes import accepts
+from ...support.ports import free_port
 
 pytest.importorskip("mcp", reason="the extra perdure[mcp] is not installed")
 

@@ -103,7 +103,7 @@ async def test_cancel_ends_every_method_while_the_server_says_nothing(perdure_se
             task = asyncio.ensure_future(method(client, turn, one))
             await eventually(lambda before=before: between.swallowed > before, f"{name} asks")  # type: ignore[misc]
             task.cancel()
-            await asyncio.wait({task}, timeout=20)
+            await asyncio.wait({task}, timeout=60)
             ended[name] = "cancelled" if task.cancelled() else repr(task)
         await begun.cancel()
 
@@ -128,7 +128,7 @@ async def test_cancel_and_timeout_end_an_update_that_no_worker_takes_in(
         task = asyncio.ensure_future(method(work.client, turn, one))
         await asyncio.sleep(0.5)
         task.cancel()
-        await asyncio.wait({task}, timeout=20)
+        await asyncio.wait({task}, timeout=60)
         await work.client.temporal.get_workflow_handle(turn.id).terminate()
 
     assert task.cancelled()

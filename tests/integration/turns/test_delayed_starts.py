@@ -19,8 +19,9 @@ from perdure.values.states import State
 from perdure.worker import AgentWorker
 
 from ...conftest import Runtime, fold_history
+from ...support.listing import entry_of
 from ...support.spending import app, ended, look, queue, report_of, spender, until
-from ...support.waiting import listed, memo_of
+from ...support.waiting import memo_of
 from ...support.web_ui import card_of
 
 HOUR = timedelta(hours=1)
@@ -41,7 +42,7 @@ async def test_delayed_turn_exists_waits_and_begins_then(
         again = await client.start("spender", "go", id="delayed-1", delay=timedelta(days=9))
         with pytest.raises(errors.TurnConflictError):
             await client.start("spender", "something else", id="delayed-1")
-        await listed(client, turn, State.WAITING, agent="spender", state=State.WAITING)
+        await entry_of(client, turn.id, agent="spender", state=State.WAITING)
         status, memo = await turn.status(), await memo_of(client, turn)
         card = await card_of(client.temporal, turn.id)
         before = model.call_count
@@ -111,7 +112,7 @@ async def test_updates_and_a_cancel_during_a_delay_are_answered_at_once(runtime:
         turn = await client.start("spender", "go", delay=HOUR, **given)
         other = await client.start("spender", "go", delay=HOUR)
         await until(turn, WaitBegan)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             first = await turn.add_budget(Budget(model_calls=1))
             left = await turn.add_budget(Budget(model_calls=1), iterations=1, by="Ada")
             with pytest.raises(errors.InvalidRequestError) as refused:

@@ -33,9 +33,10 @@ from perdure.worker import AgentWorker, PerdurePlugin
 
 from ...conftest import Run, Runtime
 from ...support.delegating import FREE, delegate
+from ...support.listing import entry_of
 from ...support.resets import reset, task_ends
 from ...support.spending import SOON_S, app, ended, look, queue, report_of, spender, until
-from ...support.waiting import listed, memo_of
+from ...support.waiting import memo_of
 from ...support.web_ui import card_of
 
 PAUSES = app(on_exhausted="pause", max_iterations=2, on_loop="ignore")
@@ -188,7 +189,7 @@ async def test_turn_at_its_limit_waits_and_goes_on_with_more(runtime: Runtime) -
     async with runtime(PAUSES, model=model) as client:
         turn = await client.start("spender", "go", budget=Budget(tool_calls=9))
         wait = await until(turn, WaitBegan)
-        await listed(client, turn, State.PAUSED, state=State.PAUSED)
+        await entry_of(client, turn.id, state=State.PAUSED)
         memo, card, paused = (
             await memo_of(client, turn),
             await card_of(client.temporal, turn.id),

@@ -30,10 +30,12 @@ from perdure.testing import ScriptedModel, call, calls, says
 from perdure.testing.scripted import Reply
 from perdure.values.answers import ModelAnswer
 from perdure.values.reports import AgentReport, Step, StopReason
+from perdure.values.states import State
 from perdure.values.tasks import Task, TurnInfo
 from perdure.worker import AgentWorker
 
 from ...conftest import RecordingClient, Runtime
+from ...support.listing import entry_of
 from ...support.long_turns import (
     LONG_TASK,
     SHORT_TASK,
@@ -113,15 +115,12 @@ async def lived(
         turn = await begin(client, timeout=timeout, priority=2, **given)
         report = await turn.result(on_step=told.append)
         runs = await runs_of(client, turn)
-        entries = [
-            entry
-            async for entry in client.turns(agent="reader", labels={"team": "maths"})
-            if entry.id == turn.id
-        ]
+        entry = await entry_of(
+            client, turn.id, in_state=State.ENDED, agent="reader", labels={"team": "maths"}
+        )
         status = await turn.status()
         events = await events_of(turn)
         described = await client.temporal.get_workflow_handle(turn.id).describe()
-    [entry] = entries
     spent = status.spent.model_copy(update={"time": timedelta()})
     assert entry.started_at == status.started_at == events[0].at
     assert entry.ended_at == status.ended_at == events[-1].at

@@ -47,6 +47,7 @@ from perdure.worker import AgentWorker
 
 from ...conftest import RecordingClient, Runtime, eventually
 from ...support.approving import pending
+from ...support.ports import free_port
 from ...support.spending import queue
 
 
@@ -75,7 +76,7 @@ class Gate:
         @tool(name="wait")
         async def wait() -> str:
             self.entered.set()
-            await eventually(self.opened.is_set, "the gate opens", within_s=30)
+            await eventually(self.opened.is_set, "the gate opens")
             return "waited"
 
         self.agent = replace(ADDER, tools=[wait])
@@ -393,8 +394,7 @@ async def test_workflow_of_another_type_is_no_turn(runtime: Runtime, new_id: str
 
 async def test_closed_port_is_an_unreachable_server() -> None:
     """With the address and a suggestion."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
 
     with pytest.raises(errors.ServerUnreachableError, match="perdure dev") as caught:
         await AgentClient.connect(address)
@@ -770,7 +770,7 @@ async def test_queue_that_nobody_polls_is_said_within_ten_seconds(
 
     turn = await client.start(ADDER, "2 + 3?", id=new_id)
     waiting = asyncio.create_task(turn.result())
-    await eventually(lambda: bool(warnings()), "the warning", within_s=10)
+    await eventually(lambda: bool(warnings()), "the warning")
     app = AgentWorker(ADDER, task_queue=queue, providers={"scripted": ScriptedModel(says("five"))})
     async with app.running(await connect_local(perdure_server)):
         report = await waiting

@@ -62,7 +62,7 @@ async def test_nondeterministic_deploy_leaves_a_turn_waiting_and_a_rollback_lets
         temporal, settings=SETTINGS
     ):
         turn = await client.start(agent, "go")
-        await asyncio.wait_for(slow.asked.wait(), 20)
+        await asyncio.wait_for(slow.asked.wait(), 60)
     handle = temporal.get_workflow_handle(turn.id)
 
     async with Worker(temporal, task_queue=queue, workflows=[OtherTurn]):

@@ -65,7 +65,7 @@ async def start_workflow(address: ServerAddress, workflow_id: str) -> None:
 
 def get(url: str) -> int:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=30) as response:
+    with opener.open(url, timeout=60) as response:
         code: int = response.status
         return code
 

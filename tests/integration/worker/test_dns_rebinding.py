@@ -21,6 +21,8 @@ from perdure.testing import ScriptedModel, call, calls, local_runtime, says
 from perdure.turn.facts import WaitBegan
 from perdure.worker.dev.server import DevServer
 
+from ...support.ports import free_port
+
 RAN: list[int] = []
 EVIL = "evil.example"
 
@@ -35,8 +37,7 @@ def refund(euros: int) -> str:
 @pytest.fixture(scope="module")
 def api_port() -> int:
     """A free port for the HTTP API."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture(scope="module")

@@ -137,7 +137,7 @@ async def test_activity_that_is_given_back_is_handed_out_again(
     run = HeldRun(handle.id, handle.result_run_id or "", is_cached=True, is_active=True)
     connection = await lost_work.connect(perdure_server)
     lost = await lost_work.give_back(connection, dead, [run])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         second = await service.poll_activity_task_queue(poll)
     await handle.terminate()
 

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import importlib.util
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -41,6 +40,7 @@ from perdure.worker.telemetry import Telemetry, otlp
 from perdure.workflows import AgentTurn
 
 from ...conftest import RecordingClient, Runtime, check_history, eventually
+from ...support.ports import free_port
 from ...support.telemetry import (
     Reversing,
     Traces,
@@ -897,9 +897,7 @@ def collector() -> Iterator[tuple[str, list[str]]]:
 @pytest.fixture
 def closed_port() -> str:
     """An endpoint that refuses connections."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 needs_exporter = pytest.mark.skipif(

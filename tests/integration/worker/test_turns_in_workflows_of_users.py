@@ -133,7 +133,7 @@ async def test_cancel_of_their_workflow_reaches_the_turn_with_its_reason(
             await handle.result()
         turn = AgentClient.from_temporal(client, task_queue=queue).turn(f"stopped-{queue}/clerk")
         with pytest.raises(errors.TurnCancelledError, match="enough"):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await turn.result()
         status = (await handle.describe()).status
 

@@ -53,7 +53,7 @@ async def test_turn_that_waits_for_approval_moves_on_and_its_call_runs_once(
             await versions.runs_on(turn.id, "v2")
             (on_new,) = await pending(turn)
             await turn.approve(on_new.call_id, by="eve")
-            report = await asyncio.wait_for(turn.result(), 30)
+            report = await asyncio.wait_for(turn.result(), 60)
 
     assert before == "v1"
     assert asked == on_new
@@ -203,10 +203,10 @@ async def test_delegate_moves_on_alone_and_its_parent_after_it(versions: Version
                 await versions.drain("v1", within_s=10.0)
             stays = versions.last
             await below[0].approve((await pending(below[0]))[0].call_id)
-            outputs = [(await asyncio.wait_for(first.result(), 30)).output]
+            outputs = [(await asyncio.wait_for(first.result(), 60)).output]
             overridden = await versions.drain("v1", replays=replays)
             await below[1].approve((await pending(below[1]))[0].call_id)
-            outputs += [(await asyncio.wait_for(second.result(), 30)).output]
+            outputs += [(await asyncio.wait_for(second.result(), 60)).output]
 
     assert {(each.id, each.reason) for each in stays.held} == {
         (turn.id, f"waits for its child {turn.id}/helper-1") for turn in (first, second)
@@ -233,7 +233,7 @@ async def test_events_by_key_reach_a_turn_that_has_moved_on(versions: Versions) 
             await versions.promote("v2")
             drained = await versions.drain("v1")
             await versions.client.emit("built", key=key, body="green")
-            report = await asyncio.wait_for(turn.result(), 30)
+            report = await asyncio.wait_for(turn.result(), 60)
     assert drained.drained
     assert "green" in report.output
     assert (await builds_of(temporal, turn.id)) == ["v1", "v2"]
@@ -257,7 +257,7 @@ async def test_rollback_to_workers_without_a_version(versions: Versions) -> None
             drained = await versions.drain("v1")
             (asked,) = await pending(turn)
             await turn.approve(asked.call_id)
-            report = await asyncio.wait_for(turn.result(), 30)
+            report = await asyncio.wait_for(turn.result(), 60)
     async with versions.worker(None, agent(), providers=ends):
         other = await versions.client.run("clerk", "write")
 
@@ -328,15 +328,15 @@ async def test_reset_and_fork_of_a_turn_that_has_moved_on(versions: Versions) ->
             await versions.promote("v2")
             await versions.drain("v1")
             await turn.approve((await pending(turn))[0].call_id)
-            await asyncio.wait_for(turn.result(), 30)
+            await asyncio.wait_for(turn.result(), 60)
             run = temporal.get_workflow_handle(turn.id)
             on_new = (await run.describe()).run_id or ""
             asking_again = task_ends(await run.fetch_history())[-2]
             await reset_to(temporal, turn.id, on_new, asking_again)
             again = versions.client.turn(turn.id)
-            report = await asyncio.wait_for(again.result(), 30)
+            report = await asyncio.wait_for(again.result(), 60)
             fork = await again.fork(say="again")
-            forked = await asyncio.wait_for(fork.result(), 30)
+            forked = await asyncio.wait_for(fork.result(), 60)
     assert (report.output, forked.output, sent) == ("done again", "forked", ["ann"])
     assert await versions.build_of(turn.id) == await versions.build_of(fork.id) == "v2"
 
@@ -366,7 +366,7 @@ async def test_turns_without_a_build_or_with_a_lost_one_go_on_with_the_current_o
     async with versions.worker("v1", agent(), providers=model):
         await versions.promote("v1")
         await before.approve((await pending(before))[0].call_id)
-        reports = [await asyncio.wait_for(before.result(), 30)]
+        reports = [await asyncio.wait_for(before.result(), 60)]
         lost = await versions.client.start("clerk", "write")
         (asked,) = await pending(lost)
     async with versions.worker("v2", agent(), providers=model):
@@ -377,7 +377,7 @@ async def test_turns_without_a_build_or_with_a_lost_one_go_on_with_the_current_o
         stays = versions.last
         await versions.drain("v1", replays=replays)
         await approving
-        reports.append(await asyncio.wait_for(lost.result(), 30))
+        reports.append(await asyncio.wait_for(lost.result(), 60))
 
     assert [report.output for report in reports] == ["done", "done"]
     assert sent == ["ann", "ann"]

@@ -83,7 +83,7 @@ async def test_waits_of_each_kind_move_and_end_on_the_other_build(versions: Vers
             (asked,) = await question.pending_approvals()
             await question.answer(asked.call_id, "that")
             await budget.add_budget(Budget(tokens=100_000))
-            outputs = [str((await asyncio.wait_for(turn.result(), 30)).output) for turn in turns]
+            outputs = [str((await asyncio.wait_for(turn.result(), 60)).output) for turn in turns]
     builds = [await builds_of(client.temporal, turn.id) for turn in turns]
 
     assert drained.drained
@@ -110,7 +110,7 @@ async def test_pinned_turns_are_answered_by_the_queue_of_a_provider(versions: Ve
     async with versions.worker("v1", talker, providers=answers, queues={"slow": ModelQueue()}):
         await versions.promote("v1")
         turn = await versions.client.start("talker", "hi")
-        report = await asyncio.wait_for(turn.result(), 30)
+        report = await asyncio.wait_for(turn.result(), 60)
 
     assert report.output == "hello"
     assert await builds_of(versions.client.temporal, turn.id) == ["v1"]
@@ -129,12 +129,12 @@ async def test_schedule_starts_turns_on_the_current_build(versions: Versions) ->
         )
         old = versions.client.turn(await schedule.run_now())
         await until_begun(old)
-        answers = [(await asyncio.wait_for(old.result(), 30)).output]
+        answers = [(await asyncio.wait_for(old.result(), 60)).output]
         async with versions.worker("v2", reporter, providers=second):
             await versions.promote("v2")
             new = versions.client.turn(await schedule.run_now())
             await until_begun(new)
-            answers += [(await asyncio.wait_for(new.result(), 30)).output]
+            answers += [(await asyncio.wait_for(new.result(), 60)).output]
     await schedule.delete()
 
     assert answers == ["one", "two"]
@@ -163,8 +163,8 @@ async def test_webhooks_and_push_notifications_of_a_turn_that_moves_come_once(
             await versions.promote("v2")
             drained = await versions.drain("v1")
             await turn.approve((await pending(turn))[0].call_id)
-            await asyncio.wait_for(turn.result(), 30)
-            await asyncio.wait_for(push.result(), 30)
+            await asyncio.wait_for(turn.result(), 60)
+            await asyncio.wait_for(push.result(), 60)
             await receiver.until("/done")
 
     assert drained.drained

@@ -30,7 +30,7 @@ from perdure.worker import AgentWorker, health
 from ...conftest import eventually
 from ..approving import pending, send
 from ..e2e.probing import ALIVE, Probe
-from ..mcp.ports import free_port
+from ..ports import free_port
 from ..spending import Held
 from .bench import BadInput, Bench, End, Fails, Refused, Responds, Told, all_of, end_of
 from .odd_values import BIG, plain, raw

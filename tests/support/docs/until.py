@@ -24,7 +24,7 @@ async def until(look: Callable[[], Awaitable[T | None]], what: str) -> T:
 
 async def begins_to_wait(turn: Turn) -> None:
     """Wait until a turn waits for a person."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for event in turn.events():
             if isinstance(event.fact, WaitBegan):
                 return

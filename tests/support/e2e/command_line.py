@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,8 @@ from typing import TypeVar
 import pytest
 
 from perdure.__main__ import run
+
+from ..ports import free_port
 
 AGENTS = '''
 import time
@@ -210,7 +211,7 @@ def is_alive(pid: int) -> bool:
 
 def status_of(url: str) -> int:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=30) as response:
+    with opener.open(url, timeout=60) as response:
         code: int = response.status
         return code
 
@@ -247,8 +248,7 @@ def at_work(perdure_server: str, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def closed_port() -> str:
     """An address where nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 import asyncio
 import http.client
-import socket
 import time
 
 import pytest
 
 from perdure.worker import health
+
+from ..ports import free_port
 
 Answer = tuple[int, str]
 READY: Answer = (200, "ready")
@@ -25,7 +26,7 @@ class Probe:
         return await asyncio.to_thread(self._get, path, method)
 
     def _get(self, path: str, method: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path)
             answer = connection.getresponse()
@@ -63,6 +64,4 @@ class Probe:
 @pytest.fixture
 def probe() -> Probe:
     """A probe of a free port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return Probe(free.getsockname()[1])
+    return Probe(free_port())

@@ -53,7 +53,7 @@ LOST = "contact with the process that ran it was lost; whether it took effect is
 UNKNOWN = f"{LOST}{UNKNOWN_NOTE}"
 """The error result of any other tool whose worker was lost."""
 
-GONE_S = 60.0
+GONE_S = 120.0
 """How long a turn may take to get over a kill; measured are 6 to 9 s."""
 
 Process = asyncio.subprocess.Process

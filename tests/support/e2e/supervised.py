@@ -27,4 +27,4 @@ async def ready(story: Story, processes: int = 2) -> None:
 async def drained(worker: Process) -> None:
     """Stop a supervisor, which must exit with code 0."""
     worker.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(worker.wait(), 30) == 0
+    assert await asyncio.wait_for(worker.wait(), 60) == 0

@@ -25,7 +25,8 @@ from perdure.activities.providers import OpenAIChat
 from perdure.worker import AgentWorker
 
 AGENT, SELLER = "porter", "seller"
-HELD_S = 60.0
+HELD_S = 600.0
+"""Longer than the test: what is held ends by its cancel."""
 
 
 def note(ctx: ToolContext[Any], what: str) -> None:

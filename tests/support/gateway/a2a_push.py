@@ -70,7 +70,7 @@ async def cancelled_at_once(
     asked = updates.ask_and_start(client.temporal, start, BEGIN_PUSH, pack(call), "the receiver")
     asking = asyncio.create_task(asked)
     handle = client.temporal.get_workflow_handle(workflow_id)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:  # until it is there
             with contextlib.suppress(RPCError):
                 await handle.cancel()

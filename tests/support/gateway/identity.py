@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http.cookies import SimpleCookie
 from typing import Any
 
@@ -45,10 +46,13 @@ async def guarded(
     page: LoginClient | None = None,
     url: str | None = None,
     audiences: Sequence[str] = (AUDIENCE,),
+    clock: Callable[[], float] = time.monotonic,
     **options: Any,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """An HTTP client without a token, of a gateway that takes the tokens of an issuer."""
-    identity = IdentityProvider(issuer.url, audiences, table=table, client=page, url=url)
+    identity = IdentityProvider(
+        issuer.url, audiences, table=table, client=page, url=url, clock=clock
+    )
     await identity.check()
     auth = options.pop("auth", nobody)
     async with served(client, auth, identity=identity, **options) as http:
@@ -70,7 +74,7 @@ async def log_in(http: httpx.AsyncClient, to: str = "") -> httpx.Response:
     """Follow the login to the end, as a browser does, and return the last answer of the gateway."""
     begun = await http.get("/ui/login", params={"to": to})
     assert begun.status_code == 303, begun.text
-    async with httpx.AsyncClient(verify=False) as browser:
+    async with httpx.AsyncClient(verify=False, timeout=60) as browser:
         returned = await browser.get(begun.headers["location"])
     return await http.get(returned.headers["location"])
 

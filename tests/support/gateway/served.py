@@ -99,7 +99,7 @@ async def until(
 
 async def until_not(status: int, ask: Callable[[], Awaitable[int]]) -> int:
     """The first other status."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (found := await ask()) == status:  # noqa: ASYNC110 - it is asked over HTTP
             await asyncio.sleep(0.05)
     return found

@@ -196,7 +196,7 @@ def calendar_of(issuer: FakeIssuer, port: int = 0) -> Iterator[Calendar]:
 
 async def logged_in(address: str) -> dict[str, str]:
     """The query of the redirect after a person has opened an address and logged in."""
-    async with httpx.AsyncClient(verify=False) as browser:
+    async with httpx.AsyncClient(verify=False, timeout=60) as browser:
         answer = await browser.get(address)
     assert answer.is_redirect, answer.text
     return dict(parse_qsl(urlsplit(answer.headers["location"]).query))

@@ -24,7 +24,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from perdure import MCPServer as Declared
 
 from ...conftest import eventually
-from .ports import free_port
+from ..ports import free_port
 from .processes import accepts
 from .tasks import TASKS
 

@@ -103,7 +103,7 @@ async def ask(
 
 async def until(session: ClientSession, task: str, *statuses: str) -> dict[str, Any]:
     """The task when it has one of these statuses."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (found := await ask(session, "tasks/get", task))["status"] not in statuses:  # noqa: ASYNC110 - it is asked over HTTP
             await asyncio.sleep(0.05)
     return found

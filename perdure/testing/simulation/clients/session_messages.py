@@ -19,12 +19,12 @@ from perdure.temporal.payloads import pack, unpack
 from perdure.testing.simulation.clients.worker_client import WorkerClient
 from perdure.testing.simulation.people import SentRequest
 from perdure.testing.simulation.server.history import attributes, name_of
-from perdure.testing.simulation.server.runs import Activity, SimulatedRun, Update
+from perdure.testing.simulation.server.runs import Activity, SimulatedRun, Update, UpdateResponse
 from perdure.testing.simulation.server.sdk import CONVERTER
 from perdure.testing.simulation.server.server import SimulatedServer
 
 
-class SessionMessages:
+class MessageSender:
     """Sends messages to sessions, which the first message begins."""
 
     def __init__(self, server: SimulatedServer, client: WorkerClient) -> None:
@@ -41,8 +41,8 @@ class SessionMessages:
             return self._sent(unpack(RawValue(activity.input), MessageCall))
 
     def _sent(self, call: MessageCall) -> MessageDelivery:
-        session = self._server.run_of(call.session_id)
-        if session is None and self._server.last_run_of(call.session_id) is not None:
+        session = self._server.last_run_of(call.session_id)
+        if session is not None and session.closed and not _has_answered(session, call.id):
             raise errors.SessionClosedError(f"session {call.session_id!r} is closed")
         session = session or self._client.running(SESSION, pack(call.request), call.session_id)
         said = Say(
@@ -78,6 +78,12 @@ class SessionMessages:
         if is_busy and isinstance(turn_id, str):
             return MessageDelivery(id=call.id, turn_id=turn_id)
         raise refusal
+
+
+def _has_answered(session: SimulatedRun, message_id: str) -> bool:
+    """Return whether a run has answered a message: a server knows the answer also after its end."""
+    update = session.updates.get(message_id)
+    return update is not None and update.answer is UpdateResponse.COMPLETED
 
 
 def _receipt(session: SimulatedRun, message_id: str) -> Receipt:

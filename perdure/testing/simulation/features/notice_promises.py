@@ -44,23 +44,39 @@ def waits_are_told_once(simulated: Simulated) -> None:
     for turn in last_runs(simulated.server):
         events = effects_of(simulated.server, turn)
         mine = [run for run, parent, number in told if number < events.get(parent, 0)]
-        _check_order(turn, [call_of(run).message for run in mine], list(_waits(events, turn)))
+        _check_order(turn, [call_of(run).message for run in mine], list(told_waits(events, turn)))
 
 
-def _waits(runs: dict[SimulatedRun, int], turn: SimulatedRun) -> Iterator[tuple[WaitBegan, bool]]:
+def told_waits(
+    runs: dict[SimulatedRun, int], turn: SimulatedRun
+) -> Iterator[tuple[WaitBegan, bool]]:
     """Yield the waits of a turn, in all of its runs, and whether each outlived its first task.
 
     A run that was reset has them up to there. A cancel that came before a wait has ended it, which
-    is recorded with the end of the turn.
+    is recorded with the end of the turn. A provider that is busy again is the same wait until it
+    has answered.
     """
+    before: WaitBegan | WaitEnded | None = None
     for run in runs:
         if run.begun.run_id == turn.begun.run_id or not run.is_replaced:
             kept = [one for one in run.facts if isinstance(one, _OF_WAITS)]
             is_cancelled = False
             for fact, after in zip_longest(kept, kept[1:]):
                 is_cancelled = is_cancelled or isinstance(fact, CancelRequested)
-                if isinstance(fact, WaitBegan) and fact.kind in _TOLD:
+                if (
+                    isinstance(fact, WaitBegan)
+                    and fact.kind in _TOLD
+                    and not _goes_on(before, fact)
+                ):
                     yield fact, not (is_cancelled or isinstance(after, WaitEnded))
+                if isinstance(fact, WaitBegan | WaitEnded):
+                    before = fact
+
+
+def _goes_on(before: WaitBegan | WaitEnded | None, wait: WaitBegan) -> bool:
+    """Return whether a wait goes on, for a provider that was not back meanwhile."""
+    is_same = isinstance(before, WaitBegan) and before.kind == wait.kind == PROVIDER
+    return is_same and not wait.limit
 
 
 def _check_order(

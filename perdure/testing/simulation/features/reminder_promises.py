@@ -29,13 +29,14 @@ def reminders_come_once(simulated: Simulated) -> None:
     Neither a new run of the session nor a lost task loses it. It is a message to the session then.
     A session that ends before that names it.
     """
+    differ = timedelta(seconds=simulated.server.clock.differ_s)
     for runs in sessions(simulated.server).values():
         accepted = [one.removeprefix(f"{REMIND}-") for one in _accepted(runs, REMIND)]
         forgotten = [
             one.removeprefix(f"{FORGET_REMINDER}-") for one in _accepted(runs, FORGET_REMINDER)
         ]
         came = _came(runs)
-        _check_moments(runs, came)
+        _check_moments(runs, came, differ)
         _check_messages(runs, came)
         last = runs[-1]
         left = [reminder.id for reminder in last.session.reminders]
@@ -45,7 +46,7 @@ def reminders_come_once(simulated: Simulated) -> None:
         if twice := [one for one, count in known.items() if count > 1]:
             raise BrokenError(PROMISE, f"{twice} came, and are to come", last)
         closed_at = _closed_at(runs)
-        late = [one.id for one in last.session.reminders if one.at + _LATE < closed_at]
+        late = [one.id for one in last.session.reminders if one.at + _LATE + differ < closed_at]
         if late:
             raise BrokenError(PROMISE, f"these never came: {late}", last)
         if left and last.closed and last.session.closed is None and not last.is_cancelled:
@@ -103,7 +104,9 @@ def _moments(run: SimulatedRun) -> Iterator[datetime]:
             yield time_of(event)
 
 
-def _check_moments(runs: Sequence[SimulatedRun], came: dict[str, datetime]) -> None:
+def _check_moments(
+    runs: Sequence[SimulatedRun], came: dict[str, datetime], differ: timedelta
+) -> None:
     for run in runs:
         for update in run.updates.values():
             reminder_id = update.id.removeprefix(f"{REMIND}-")
@@ -111,7 +114,7 @@ def _check_moments(runs: Sequence[SimulatedRun], came: dict[str, datetime]) -> N
                 continue
             [payload] = update.request.input.args.payloads
             planned, moment = unpack(RawValue(payload), Remind).at, came[reminder_id]
-            if not planned <= moment <= planned + _LATE:
+            if not planned - differ <= moment <= planned + _LATE + differ:
                 message = f"{reminder_id} came at {moment}, and was planned for {planned}"
                 raise BrokenError(PROMISE, message, run)
 

@@ -13,12 +13,13 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 
 from perdure.temporal.names import WORKER_SHUTDOWN
-from perdure.testing.simulation.choices import LOSSES
+from perdure.testing.simulation.choices import CLOCKS, LOSSES
 from perdure.testing.simulation.server.history import Fields
 from perdure.testing.simulation.server.runs import Activity, SimulatedRun
 from perdure.testing.simulation.server.server import SimulatedServer
 
 _DURATIONS_S = (0.05, 0.05, 0.05, 0.5, 3, 3, 40)
+_LOCAL_S = (0, 0.01, 0.4)
 
 SOUND = 36
 """Of so many attempts, six go wrong in one of the six ways."""
@@ -86,8 +87,11 @@ class SimulatedAttempts:
         delay_s = self._server.choices.pick((0, 0, 0.001, 0.2))
         self._server.clock.later(delay_s, lambda: self._begin(activity))
 
-    def perform(self, run: SimulatedRun, content: Any) -> Payload | Failure:
-        """Make the only attempt of a local activity, within a workflow task."""
+    def perform(self, run: SimulatedRun, content: Any) -> tuple[Payload | Failure, float]:
+        """Make the only attempt of a local activity, within a workflow task.
+
+        Returns: The result or the failure, and the seconds that it has taken.
+        """
         self._server.counts["local activities"] += 1
         [payload] = content.arguments
         activity = Activity(
@@ -100,7 +104,9 @@ class SimulatedAttempts:
             heartbeat_s=0,
             timeout_s=content.schedule_to_close_timeout.ToNanoseconds() / 1e9,
         )
-        return self._work(activity)
+        choices = self._server.choices
+        takes_s = choices.pick(_LOCAL_S, beside=CLOCKS) if choices.has(CLOCKS) else 0
+        return self._work(activity), takes_s
 
     def hand_out_again(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         """Hand out an activity again that was open where its run was reset.

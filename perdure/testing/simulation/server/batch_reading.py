@@ -15,6 +15,7 @@ from perdure.temporal.names import BATCH_NEWS, BATCH_ORDER, MEMO_BATCH
 from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.turn.facts import ChildEnded
+from perdure.workflows.moving import ONE_TASK
 
 
 @dataclass(eq=False)
@@ -53,12 +54,15 @@ class BatchRead:
         orders: The last order that was sent to each part, also by earlier runs.
         news: The last news of each part, also those that earlier runs had.
         in_flight: The number of orders whose arrival the batch does not know yet.
+        passing: The timer with which the batch waits for the next workflow task, before it goes on
+            in a new run; empty while it does not.
     """
 
     note: BatchNote | None = None
     orders: dict[int, PartOrder] = field(default_factory=dict)
     news: dict[int, PartNews] = field(default_factory=dict)
     in_flight: int = 0
+    passing: str = ""
 
     def apply(self, event: HistoryEvent) -> None:
         """Take in an event."""
@@ -78,10 +82,20 @@ class BatchRead:
             ):
                 self.in_flight -= 1
             case "WORKFLOW_EXECUTION_SIGNALED" if content.signal_name == BATCH_NEWS:
-                news = unpack(RawValue(content.input.payloads[0]), PartNews)
-                self.news[news.part] = news
+                self._hear(unpack(RawValue(content.input.payloads[0]), PartNews))
+            case "TIMER_STARTED" if content.start_to_fire_timeout.ToTimedelta() == ONE_TASK:
+                self.passing = content.timer_id
+            case "TIMER_FIRED" if content.timer_id == self.passing:
+                self.passing = ""
             case _:
                 pass
+
+    def _hear(self, news: PartNews) -> None:
+        """Take in news, but not those of a part that only asks whether there is a batch."""
+        known = self.news.get(news.part)
+        is_of_later_run = known is not None and known.run not in ("", news.run)
+        if news.number or is_of_later_run:
+            self.news[news.part] = news
 
     def _begin(self, started: Any) -> None:
         request = unpack(RawValue(started.input.payloads[0]), BatchRequest)

@@ -15,10 +15,18 @@ _NS = 10**9
 
 
 class VirtualClock:
-    """Virtual time, and what will happen."""
+    """Virtual time, and what will happen.
+
+    Attributes:
+        now_ns: The time, in nanoseconds since 1970, by which everything happens.
+        wrong_ns: By how much the machine of the server that writes the next event is wrong.
+        differ_s: By how many seconds the times of two events may be wrong, at most.
+    """
 
     def __init__(self, choices: Choices) -> None:
         self.now_ns = int(START.timestamp()) * _NS
+        self.wrong_ns = 0
+        self.differ_s = 0.0
         self._choices = choices
         self._queue: list[tuple[int, int, int, Callable[[], None]]] = []
         self._count = 0
@@ -27,6 +35,11 @@ class VirtualClock:
     def now_s(self) -> float:
         """The seconds since the simulation began."""
         return self.now_ns / _NS - START.timestamp()
+
+    @property
+    def written_ns(self) -> int:
+        """The time of an event that is written now."""
+        return self.now_ns + self.wrong_ns
 
     def later(self, seconds: float, happens: Callable[[], None]) -> None:
         """Let something happen after this time."""

@@ -71,13 +71,15 @@ def _patch(patch_id: str) -> list[WrittenEvent]:
     ]
 
 
-def local_marker(content: Any, ended: Payload | Failure) -> WrittenEvent:
-    """Return the event of a local activity that has ended."""
+def local_marker(content: Any, ended: Payload | Failure, ended_ns: int) -> WrittenEvent:
+    """Return the event of a local activity that has ended, at this time since 1970."""
+    seconds, nanos = divmod(ended_ns, 10**9)
     about = {
         "seq": content.seq,
         "activity_id": content.activity_id,
         "activity_type": content.activity_type,
         "attempt": 1,
+        "complete_time": {"seconds": seconds, "nanos": nanos},
     }
     details = {"data": Payloads(payloads=[_json(about)])}
     if isinstance(ended, Failure):

@@ -11,10 +11,11 @@ import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, cast
 
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.update.v1 import Request
 
 from perdure.testing.simulation.server import jobs, local_activities
 from perdure.testing.simulation.server.commands import (
@@ -77,6 +78,8 @@ class Core:
         self._requests: dict[str, Any] = {}
         self._admitted: dict[str, Any] = {}
         self._flags: list[int] = []
+        self._now_ns = 0
+        self._before_ns = 0
         self.used_flags: list[int] = []
         self.rejected: dict[str, Failure] = {}
 
@@ -94,10 +97,11 @@ class Core:
         ]
         return self._run(task, told, updates, locally)
 
-    def replay(self, task: WorkflowTask, *, exactly: bool) -> None:
+    def replay(self, task: WorkflowTask, *, exactly: bool, refuses: bool = False) -> None:
         """Do a task of a history again, and compare its commands with the events there.
 
-        They are compared `exactly`, or as far as the SDK does.
+        They are compared `exactly`, or as far as the SDK does. With `refuses`, the workflow refuses
+        an update in the task besides, which leaves no trace.
 
         Raises:
             NotDeterministicError: They differ.
@@ -114,6 +118,7 @@ class Core:
         told += [
             jobs.update(update_id, request, is_new=False) for update_id, request in accepted.items()
         ]
+        told += [jobs.update("refused", Request(), is_new=True)] if refuses else []
         made = self._run(task, [job for job in told if job], accepted, None)
         self._compare(made, [event for event in task.written if not _is_local(event)], exactly)
 
@@ -122,6 +127,13 @@ class Core:
         if made.begins is not None:
             self.ids[made.begins] = event.event_id
             self._numbers[event.event_id] = made.begins[1]
+
+    def take_back(self) -> None:
+        """Let the time be as before the last task, of which nothing is kept.
+
+        The SDK does not do that, so that a replay has another time if the clock was set back since.
+        """
+        self._now_ns = self._before_ns
 
     def evict(self) -> None:
         """Remove the workflow object from memory."""
@@ -140,10 +152,12 @@ class Core:
         commands: list[Command] = []
         made: list[WrittenEvent] = []
         performed: dict[int, WrittenEvent] = {}
+        self._before_ns = self._now_ns
+        self._go_on_to(task.started.event_time.ToNanoseconds())
         while pending:
             new, used = self.instance.activate(
                 pending,
-                now_ns=task.started.event_time.ToNanoseconds(),
+                now_ns=self._now_ns,
                 is_replaying=locally is None,
                 length=task.started.event_id,
                 size_bytes=task.size_bytes,
@@ -153,11 +167,14 @@ class Core:
             self._use(used)
             commands += new
             pending = self._settle(commands)
-            pending += local_activities.cancel(commands, performed, locally)
+            pending += local_activities.cancel(commands, performed, locally, self._now_ns)
             if not pending and locally is None:
                 pending = self._end_locally(commands, markers)
             elif not pending and locally is not None:
-                pending = local_activities.perform(commands, performed, locally)
+                pending, ended_ns = local_activities.perform(
+                    commands, performed, locally, self._now_ns
+                )
+                self._go_on_to(ended_ns)
         self._accept(commands, updates)
         for command in _closed_last(commands):
             name, content = variant(command)
@@ -236,8 +253,13 @@ class Core:
             name, content = variant(command)
             if name == SCHEDULES and content.seq == number:
                 commands.remove(command)
+                self._go_on_to(_end_of(markers[0]))
                 return [jobs.local(number, markers.popleft())]
         return []
+
+    def _go_on_to(self, now_ns: int) -> None:
+        """Let the time of the workflow be this one, unless it is later: it never goes back."""
+        self._now_ns = max(self._now_ns, now_ns)
 
     def _accept(self, commands: Iterable[Command], updates: Mapping[str, Any]) -> None:
         """Note which updates are accepted, and which are rejected before that."""
@@ -281,8 +303,18 @@ def _is_local(event: HistoryEvent) -> bool:
 
 
 def _number_of(marker: Any) -> int:
+    return int(_about(marker)["seq"])
+
+
+def _end_of(marker: Any) -> int:
+    """Return when a local activity has ended, in nanoseconds since 1970."""
+    ended = _about(marker)["complete_time"]
+    return int(ended["seconds"]) * 10**9 + int(ended["nanos"])
+
+
+def _about(marker: Any) -> dict[str, Any]:
     [about] = marker.details["data"].payloads
-    return int(json.loads(about.data)["seq"])
+    return cast("dict[str, Any]", json.loads(about.data))
 
 
 def _patch_of(event: HistoryEvent) -> Job | None:

@@ -16,26 +16,35 @@ from perdure.testing.simulation.server.sdk import Command, Job
 SCHEDULES = "schedule_local_activity"
 _CANCELS = "request_cancel_local_activity"
 
-Locally = Callable[[Any], Payload | Failure]
-"""Performs a local activity, by the content of its command."""
+Locally = Callable[[Any], tuple[Payload | Failure, float]]
+"""Performs a local activity, by the content of its command. Returns its end, after how many seconds
+it has ended."""
 
 TRY_CANCEL = 0
 """The cancellation type of activities whose end nobody waits for."""
 
 
 def perform(
-    commands: list[Command], performed: dict[int, WrittenEvent], locally: Locally
-) -> list[Job]:
-    """Perform the next local activity, whose event stands where it has ended."""
+    commands: list[Command], performed: dict[int, WrittenEvent], locally: Locally, now_ns: int
+) -> tuple[list[Job], int]:
+    """Perform the next local activity, whose event stands where it has ended.
+
+    Returns: The job that tells of it, if there is one, and the time of its end.
+    """
     for command in commands:
         name, content = variant(command)
         if name == SCHEDULES and content.seq not in performed:
-            return [_ended(commands, command, performed, locally(content))]
-    return []
+            ended, takes_s = locally(content)
+            ended_ns = now_ns + int(takes_s * 10**9)
+            return [_ended(commands, command, performed, ended, ended_ns)], ended_ns
+    return [], now_ns
 
 
 def cancel(
-    commands: list[Command], performed: dict[int, WrittenEvent], locally: Locally | None
+    commands: list[Command],
+    performed: dict[int, WrittenEvent],
+    locally: Locally | None,
+    now_ns: int,
 ) -> list[Job]:
     """Drop the cancels of local activities. Returns jobs that tell of their ends.
 
@@ -52,7 +61,7 @@ def cancel(
         is_running = name == SCHEDULES and content.seq in cancelled - performed.keys()
         if is_running and content.cancellation_type == TRY_CANCEL:
             locally(content)
-            told.append(_ended(commands, command, performed, jobs.cancelled()))
+            told.append(_ended(commands, command, performed, jobs.cancelled(), now_ns))
     return told
 
 
@@ -61,10 +70,11 @@ def _ended(
     command: Command,
     performed: dict[int, WrittenEvent],
     ended: Payload | Failure,
+    ended_ns: int,
 ) -> Job:
     """Put a local activity where it has ended. Returns the job that tells of it."""
     content = variant(command)[1]
-    marker = performed[content.seq] = local_marker(content, ended)
+    marker = performed[content.seq] = local_marker(content, ended, ended_ns)
     commands.remove(command)
     commands.append(command)
     event = event_of(0, marker.name, marker.fields)

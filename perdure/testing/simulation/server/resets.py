@@ -160,7 +160,7 @@ class Resets:
             case "timer":
                 begun_ns = event.event_time.ToNanoseconds()
                 due_ns = begun_ns + content.start_to_fire_timeout.ToNanoseconds()
-                left_s = max((due_ns - self._server.clock.now_ns) / 1e9, 0)
+                left_s = max((due_ns - self._server.clock.written_ns) / 1e9, 0)
                 self._effects.fire_after(run, number, content.timer_id, left_s)
             case "signal":
                 execution = content.workflow_execution

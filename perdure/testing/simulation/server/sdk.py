@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -45,6 +46,10 @@ from perdure.workflows.single_input import OneInput
 
 Job = WorkflowActivationJob
 Command = WorkflowCommand
+
+
+_MOST_STEPS = 50_000
+"""The steps of the event loop in one activation; those of a long batch are some thousands."""
 
 
 class _Failures(DefaultFailureConverter):
@@ -138,12 +143,36 @@ def seed_of(run_id: str) -> int:
     return int.from_bytes(run_id.encode()[-7:], "big")
 
 
+class _StepQueue(deque[asyncio.Handle]):
+    """What a workflow object has to run. It is an error if an activation never ends.
+
+    Attributes:
+        left: The number of steps that the activation may have.
+    """
+
+    left = 0
+
+    def popleft(self) -> asyncio.Handle:
+        """Return the next step.
+
+        Raises:
+            RuntimeError: The activation has had too many.
+        """
+        self.left -= 1
+        if self.left < 0:
+            self.clear()
+            raise RuntimeError(f"the workflow task does not end: it has had {_MOST_STEPS} steps")
+        return super().popleft()
+
+
 class Instance:
     """A workflow object in the memory of a worker."""
 
     def __init__(self, begun: BegunRun) -> None:
         self._begun = begun
         self._inner = _loop().run_until_complete(_make(begun))
+        self._ready = _StepQueue()
+        self._inner._ready = self._ready  # type: ignore[attr-defined]  # noqa: SLF001
 
     def activate(
         self,
@@ -173,6 +202,7 @@ class Instance:
             jobs=jobs,
         )
         activation.timestamp.FromNanoseconds(now_ns)
+        self._ready.left = _MOST_STEPS
         completion = self._inner.activate(activation)
         if completion.HasField("failed"):
             failure = completion.failed.failure
@@ -184,6 +214,7 @@ class Instance:
         """Remove the object from memory; its asyncio tasks end."""
         job = Job()
         job.remove_from_cache.SetInParent()
+        self._ready.left = _MOST_STEPS
         self._inner.activate(WorkflowActivation(run_id=self._begun.run_id, jobs=[job]))
 
     @property

@@ -61,12 +61,11 @@ class SimulatedServer:
         on_task: Called after each completed task, when history has what the workflow knows, but for
             the end of the run.
         on_command: Called with each command that a task has written, and its event.
-        build: The number of the current build of the workers. A run that began with another one is
-            told so with each of its workflow tasks.
+        build: The current build of the workers. A run of another one is told so with each task.
         locally: Performs a local activity within a workflow task, by the content of its command.
     """
 
-    locally: Callable[[SimulatedRun, Any], Payload | Failure]
+    locally: Callable[[SimulatedRun, Any], tuple[Payload | Failure, float]]
 
     def __init__(self, choices: Choices, clock: VirtualClock) -> None:
         self.choices = choices
@@ -101,7 +100,7 @@ class SimulatedServer:
         """Start a workflow."""
         is_new = parent is None and not begun.continued
         build = self.build if is_new else begun.build
-        run = SimulatedRun(replace(begun, at_ns=self.clock.now_ns, build=build), parent)
+        run = SimulatedRun(replace(begun, at_ns=self.clock.written_ns, build=build), parent)
         self.open(run)
         fields: Fields = {
             "workflow_type": {"name": begun.type},
@@ -176,7 +175,7 @@ class SimulatedServer:
 
     def write(self, run: SimulatedRun, name: str, fields: Fields) -> int:
         """Write an event, and return its number."""
-        event = run.history.add(self.clock.now_ns, name, fields)
+        event = run.history.add(self.clock.written_ns, name, fields)
         self.counts["events"] += 1
         for hook in self.on_event:
             hook(run)
@@ -249,12 +248,12 @@ class SimulatedServer:
         """Return whether a worker has forgotten a workflow before a task."""
         return self.choices.happens(15)
 
-    def replayed(self, run: SimulatedRun) -> Core:
-        """Return a new workflow object that has done the tasks in a run's history again."""
+    def replayed(self, run: SimulatedRun, *, refuses: bool = False) -> Core:
+        """Return a new workflow object that has done a history again, as `Core.replay` does."""
         core = Core(run.begun)
         try:
             for task in tasks(run.history.events):
-                core.replay(task, exactly=True)
+                core.replay(task, exactly=True, refuses=refuses)
         except (NotDeterministicError, TaskFailedError) as error:
             core.evict()
             raise BrokenError("every history replays", str(error), run) from error
@@ -299,6 +298,7 @@ class SimulatedServer:
         if is_for_updates and not made and not run.buffered:
             self.counts["tasks of rejected updates"] += 1
             self._take_back(run, 2)  # nothing of such a task is kept
+            run.core.take_back()
         else:
             metadata = {"lang_used_flags": run.core.used_flags}
             self.write(run, COMPLETED, {"sdk_metadata": metadata})

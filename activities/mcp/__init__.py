@@ -1,5 +1,5 @@
 """MCP servers at run time.
 
-Only `toolboxes` can be imported without the extra `mcp`; it imports the rest when a server is first
-used.
+Only `toolboxes` and `login_results` can be imported without the extra `mcp`; `toolboxes` imports
+the rest when a server is first used.
 """

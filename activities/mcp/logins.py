@@ -12,14 +12,10 @@ import httpx2
 from mcp import MCPError
 
 from perdure import errors
-from perdure.activities.tool_compatibility import error_result
-from perdure.agents.definitions import ToolDefinition
-from perdure.agents.mcp_logins import KEY, is_scope
-from perdure.agents.mcp_servers import MCPServer
+from perdure.activities.mcp.login_results import LoginNeededError
+from perdure.agents.mcp_logins import is_scope
 from perdure.oauth.failures import OAuthError
-from perdure.text import one_line, word
-from perdure.turn.wire import ToolOutput
-from perdure.values.inquiries import GivenAnswers, Inquiry, ServerQuestion
+from perdure.text import one_line
 
 if TYPE_CHECKING:
     from perdure.temporal.encryption.grants import Grants
@@ -30,20 +26,6 @@ _CODE = -32000
 _CHARACTERS = 300
 _SCOPES = 50
 """How many scopes of a refusal are asked for."""
-
-
-class LoginNeededError(Exception):
-    """A server has not carried out a request, because the person has to log in.
-
-    Attributes:
-        scopes: What the server has demanded, if it has said so.
-        has_them: Whether the login that was refused has these scopes.
-    """
-
-    def __init__(self, scopes: Sequence[str] = (), *, has_them: bool = False) -> None:
-        super().__init__("the person has to log in")
-        self.scopes = tuple(scopes)
-        self.has_them = has_them
 
 
 @dataclass(frozen=True)
@@ -151,62 +133,3 @@ def needed_by(error: BaseException) -> LoginNeededError | None:
     data: Any = error.data if isinstance(error, MCPError) else None
     is_own = isinstance(data, dict) and data.get("mark") == _MARK
     return LoginNeededError(**data["needs"]) if is_own and data["needs"] is not None else None
-
-
-def asked(
-    server: MCPServer,
-    person: Person | None,
-    tool: str,
-    needed: LoginNeededError,
-    answers: GivenAnswers | None,
-) -> ToolOutput:
-    """Return the result of a call that a login is necessary for: a question to the person.
-
-    If nobody has logged in, or the server refuses a login with all that it demands, the model reads
-    that, and so does a read-back, which asks nobody.
-    """
-    how = server.how_to_log_in
-    assert how is not None
-    assert person is not None
-    if answers is None:
-        return error_result(
-            f"{tool} was not called: {word(person.subject)} has to log in at the MCP server"
-            f" {server.name!r}"
-        )
-    last = next((each for each in reversed(answers.given) if each.key == KEY), None)
-    if last is not None and last.action != "accept":
-        why = "declined to" if last.action == "decline" else "did not in time"
-        return error_result(
-            f"{tool} was not called: {word(person.subject)} has to log in at the MCP server"
-            f" {server.name!r}, and {why}"
-        )
-    if last is not None and needed.has_them:  # a further login would be refused as well
-        return error_result(
-            f"{tool} was not called: {word(person.subject)} has logged in at the MCP server"
-            f" {server.name!r} with the scopes that it demands ({', '.join(needed.scopes)}), and it"
-            " refuses the call nevertheless"
-        )
-    text = f"{word(person.subject)} has to log in at {server.url}"
-    question = ServerQuestion(key=KEY, text=text, login=how.request(server.url, needed.scopes))
-    return ToolOutput(content="", inquiry=Inquiry(server=server.name, questions=(question,)))
-
-
-def without_login(answers: GivenAnswers) -> GivenAnswers:
-    """Return the answers that are for a server: not that somebody has logged in."""
-    given = tuple(each for each in answers.given if each.key != KEY)
-    return answers.model_copy(update={"given": given})
-
-
-def logged_in(
-    server: MCPServer, person: Person | None, tools: Sequence[ToolDefinition]
-) -> ToolOutput:
-    """Return the result of the tool by which a person logs in."""
-    assert person is not None
-    names = ", ".join(tool.name for tool in tools) or "none"
-    return ToolOutput(
-        content=(
-            f"{word(person.subject)} is logged in at {server.name}. You have its tools from now on:"
-            f" {names}"
-        ),
-        tools=tuple(tools),
-    )

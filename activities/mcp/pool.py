@@ -17,7 +17,7 @@ from mcp_types import INVALID_PARAMS
 from pydantic import JsonValue
 
 from perdure import errors, limits
-from perdure.activities.mcp import inquiries, logins, tasks
+from perdure.activities.mcp import inquiries, login_results, tasks
 from perdure.activities.mcp.connection import (
     IDLE_S,
     AnswerLostError,
@@ -25,7 +25,8 @@ from perdure.activities.mcp.connection import (
     ServerDownError,
     ServerRefusedError,
 )
-from perdure.activities.mcp.logins import LoginNeededError, Person
+from perdure.activities.mcp.login_results import LoginNeededError
+from perdure.activities.mcp.logins import Person
 from perdure.activities.mcp.tasks import TaskRequest
 from perdure.activities.tool_compatibility import unknown_result
 from perdure.agents.jobs import PendingJob
@@ -115,11 +116,12 @@ class Pool:
                 )
             notes = _notes(context, connection.without_secrets)
             given = context.answers if server.asks else None
-            answers = None if given is None else logins.without_login(given)
+            answers = None if given is None else login_results.without_login(given)
             output = await connection.call(tool.own, arguments, notes, answers)
             return await self._later(server, person, name, pinned, context.call_token, output)
         except LoginNeededError as needed:
-            return logins.asked(server, person, name, needed, context.answers)
+            assert person is not None
+            return login_results.asked(server, person.subject, name, needed, context.answers)
         except AnswerLostError as error:
             text = f"{name}: {error}"
             only_reads = server.trusted and tool is not None and tool.read_only

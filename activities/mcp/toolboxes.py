@@ -18,12 +18,13 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from perdure import errors
+from perdure.activities.mcp.login_results import LoginNeededError, asked, logged_in, login_tool
 from perdure.activities.tool_loop import ToolLoop
 from perdure.agents.agent import Agent
 from perdure.agents.definitions import define_tool
 from perdure.agents.jobs import PendingJob
 from perdure.agents.mcp_effects import Call
-from perdure.agents.mcp_logins import DESCRIPTION, LOG_IN
+from perdure.agents.mcp_logins import LOG_IN
 from perdure.agents.mcp_servers import (
     ListedTool,
     MCPServer,
@@ -175,28 +176,20 @@ class Servers:
 
     def _login_tool(self, server: MCPServer) -> Tool:
         """Return the tool by which a person logs in, and the turn gets the tools of the server."""
-        name = name_of(server.name, LOG_IN)
 
         async def log_in(context: ToolContext[Any], _: Mapping[str, JsonValue]) -> object:
-            from perdure.activities.mcp import logins
-
             person = await self._person(server)
+            assert person is not None
             try:
                 items = await self._opened().tools(server, person)
-            except logins.LoginNeededError as needed:
-                return logins.asked(server, person, name, needed, context.answers)
+            except LoginNeededError as needed:
+                name = name_of(server.name, LOG_IN)
+                return asked(server, person.subject, name, needed, context.answers)
             tools = self._toolbox(server, items).tools
             offered = [define_tool(item, self._activity_of(item)) for item in tools]
-            return logins.logged_in(server, person, offered)
+            return logged_in(server, person.subject, offered)
 
-        described = ListedTool(
-            own=LOG_IN,
-            description=DESCRIPTION.format(server=server.name),
-            parameters={"type": "object", "properties": {}},
-            read_only=True,
-            idempotent=True,
-        )
-        return MCPTool(server, name, log_in, LOG_IN, described)
+        return login_tool(server, log_in)
 
     def _call(self, server: MCPServer, name: str, pinned: str) -> Call:
         async def call(context: ToolContext[Any], arguments: Mapping[str, JsonValue]) -> object:

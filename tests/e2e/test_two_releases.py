@@ -1,16 +1,7 @@
-"""A deploy: for a while, workers of the previous release and of this one share a task queue.
-
-The previous release is the commit in the file `previous_release` next to this one; a release
-updates that file. Its tree is checked out from git and run unchanged, on the packages of this
-environment.
-"""
+"""A deploy: for a while, workers of the previous release and of this one share a task queue."""
 
 import asyncio
-import io
 import json
-import shutil
-import subprocess
-import tarfile
 import threading
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
@@ -30,11 +21,18 @@ from perdure.workflows.session.agent_session import AgentSession
 from perdure.workflows.single_input import OneInput
 
 from ..conftest import assert_no_task_failed, check_history, eventually
-from ..support.e2e.releases import PREVIOUS, THIS, Deploy, Hands, hands, hands_in
+from ..support.e2e.releases import (
+    PREVIOUS,
+    THIS,
+    Deploy,
+    Hands,
+    hands,
+    hands_in,
+    previous_release,
+)
 from ..support.e2e.stories import (
     GONE_S,
     LOST,
-    ROOT,
     UNKNOWN,
     Improviser,
     Story,
@@ -47,6 +45,8 @@ from ..support.e2e.stories import (
 )
 from ..support.e2e.two_releases_app import AGENT
 from ..support.losses import timeless
+
+__all__ = ["previous_release"]
 
 BRIEFLY_S = 0.05
 LONGEST_S = 240.0
@@ -126,24 +126,6 @@ def results_so_far(report: AgentReport) -> list[str]:
     """
     told = [message for message in report.messages if isinstance(message, ToolMessage)]
     return [timeless(result.content) for message in told for result in message.results]
-
-
-@pytest.fixture
-def previous_release(tmp_path: Path) -> Path:
-    """The tree of the previous release."""
-    commit = (Path(__file__).parent / "previous_release").read_text(encoding="utf-8").strip()
-    if shutil.which("git") is None:
-        pytest.skip("there is no git to take the previous release from")
-    made = subprocess.run(
-        ["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True, check=False
-    )
-    if made.returncode:
-        reason = made.stderr.decode(errors="replace").strip()
-        pytest.skip(f"the previous release is not in this clone, which may be shallow: {reason}")
-    tree = tmp_path / "previous"
-    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
-        archive.extractall(tree, filter="data")
-    return tree
 
 
 class Patient(Improviser):

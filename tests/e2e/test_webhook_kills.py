@@ -11,7 +11,7 @@ from perdure.clients.gateway import A2AAgent
 
 from ..conftest import eventually
 from ..support.e2e.app import AGENT
-from ..support.e2e.stories import Tell, asks, says, use
+from ..support.e2e.stories import GONE_S, Tell, asks, says, use
 from ..support.e2e.stories import with_and_without_supervisor as has_supervisor
 from ..support.gateway.a2a import agent_of
 from ..support.gateway.a2a_push import begin, told
@@ -81,6 +81,38 @@ async def test_webhook_of_a_session_is_delivered_although_its_worker_is_killed(t
     for hook in receiver.of("/done"):
         ids[hook.verified()["data"]["id"]].add(hook.headers["webhook-id"])
     assert [len(found) for found in ids.values()] == [1, 1]
+    assert story.requests() == {1: 1, 2: 1}
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("H250")
+async def test_wait_is_told_once_although_its_worker_is_killed(tell: Tell) -> None:
+    """The receiver has the message when the worker is killed, and has not answered yet: it comes
+    again, with the same id. The turn waits meanwhile, and tells its end once as well.
+    """
+    held = threading.Event()
+    with receiving() as receiver:
+        story = await tell(asks(use("fetch", "one")), says("done"))
+        story.app = "tests.support.e2e.app:make_pausing"
+        worker = await story.worker(**_environment(receiver))
+        turn = await story.start(
+            id=f"hook-{secrets.token_hex(4)}",
+            on_wait=receiver.url("/waits", Answer(hold=held)),
+            on_done=receiver.url("/done"),
+        )
+        await receiver.until("/waits")
+        await story.replace(worker, **_environment(receiver))
+        held.set()
+        await receiver.until("/waits", 2, GONE_S)
+        await turn.add_budget(iterations=5)
+        await story.report(turn)
+        memo = await delivered(story.client, turn)
+        first, second = receiver.of("/waits")
+
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert first.verified() == second.verified()
+    assert second.verified()["data"]["kind"] == "iterations"
+    assert memo == {"state": "delivered", "status": 204, "attempts": 1}
     assert story.requests() == {1: 1, 2: 1}
 
 

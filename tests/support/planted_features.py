@@ -5,6 +5,8 @@ from __future__ import annotations
 from .planted import FOLD, MESSAGES, REPLAYS, Planted
 
 CLIENTS, SERVERS = "clients run their tools", "servers are told answers once"
+LOGINS, TOOLS = "logins are asked for once", "tools of a login stay"
+LIMITS_HOLD = "limits of the caller hold"
 NOTICES, REMINDERS, HOOKS = "waits are told once", "reminders come once", "hooks start once"
 SLOTS = "slots start once"
 KEYED, PUSHES = "events by key come once", "push notifications tell each change once"
@@ -70,6 +72,52 @@ OF_FEATURES = (
         "",
         (FOLD, SERVERS),
         seeds=400,
+    ),
+    Planted(
+        "a person is asked to log in again who has declined to",
+        "activities/mcp/login_results.py",
+        '    if last is not None and last.action != "accept":\n',
+        "    if False:\n",
+        (LOGINS,),
+        focus=("logins",),
+    ),
+    Planted(
+        "a person is asked again after a login with all that the server demands",
+        "activities/mcp/login_results.py",
+        "    if last is not None and needed.has_them:",
+        "    if False:",
+        (LOGINS,),
+        seeds=200,
+        focus=("logins",),
+    ),
+    Planted(
+        "a login brings tools that the turn may not use",
+        "perdure/turn/new_tools.py",
+        "        if agent.tool(tool.name) is None"
+        " and (agent.allowed is None or tool.name in agent.allowed)\n",
+        "        if agent.tool(tool.name) is None\n",
+        (TOOLS, LIMITS_HOLD),
+        focus=("logins",),
+    ),
+    Planted(
+        "another login brings the tools in other words",
+        "perdure/turn/new_tools.py",
+        "    state = replace(state, agent=agent.model_copy("
+        'update={"tools": (*agent.tools, *new)}))\n',
+        "    names = {tool.name for tool in new}\n"
+        "    old = tuple(tool for tool in agent.tools if tool.name not in names)\n"
+        "    state = replace(state, agent=agent.model_copy("
+        'update={"tools": (*old, *new)}))\n',
+        (TOOLS,),
+        seeds=200,
+        focus=("logins",),
+        also=(
+            (
+                "perdure/turn/new_tools.py",
+                "        if agent.tool(tool.name) is None and (",
+                "        if (",
+            ),
+        ),
     ),
     Planted(
         "live text is told backwards",

@@ -22,6 +22,7 @@ from perdure.testing.simulation import Simulation, simulate
 from perdure.testing.simulation.__main__ import main
 from perdure.testing.simulation.batch_people import SCHEDULED
 from perdure.testing.simulation.calls.keyed_events import KEYED
+from perdure.testing.simulation.calls.logins import LOGINS
 from perdure.testing.simulation.choices import LOSSES, Choices
 from perdure.testing.simulation.delivery_promises import call_of
 from perdure.testing.simulation.features.schedule_people import CHAT
@@ -99,6 +100,40 @@ def test_servers_ask_people_who_answer_and_decline() -> None:
 
     assert asked
     assert answered
+
+
+@pytest.mark.accepts("S70")
+def test_people_log_in_for_calls_that_wait() -> None:
+    """A call returns with the tools of the server, or is made after the login; a person is asked
+    about some calls more than once, and what is said about an earlier question is refused.
+    """
+    made = [simulate(seed, focus=(LOGINS,)) for seed in (0, 6, 7, 34)]
+    returned = [
+        fact.output for run in runs_of(made) for fact in run.facts if isinstance(fact, ToolReturned)
+    ]
+    asked = [one for one in returned if one.inquiry and one.inquiry.questions[0].login]
+    answers = {
+        update.answer
+        for run in runs_of(made)
+        for update in run.updates.values()
+        if update.id.startswith("login-")
+    }
+
+    assert [one.story for one in made if one.broken] == []
+    assert any(one.tools for one in returned)
+    assert len(asked) >= counts_of(made)["logins asked for"] > 0
+    assert answers >= {UpdateResponse.COMPLETED, UpdateResponse.REJECTED}
+
+
+@pytest.mark.accepts("S70")
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_people_log_in_for_turns_of_all_kinds(kind: Kind) -> None:
+    """While delegates, handoffs, resets, forks and other builds come."""
+    made = [simulate(seed, kind=kind, focus=(LOGINS, "teams", "builds")) for seed in range(20)]
+
+    assert [one.story for one in made if one.broken] == []
+    assert counts_of(made)["logins"] > 0
 
 
 @pytest.mark.accepts("S13")

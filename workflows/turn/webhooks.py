@@ -26,6 +26,8 @@ from perdure.turn.state import TurnState
 from perdure.values.approvals import PendingApproval
 
 _DIGITS = 12
+_TELLS_OF_WAITS = 6
+"""The first rules of turns that tell of their waits."""
 _OTHER_REFUSED = "end-told-after-refused-on-wait"
 _CANCEL_COUNTS = "cancelled-while-a-wait-is-told"
 """The patch id of turns that are cancelled also while they tell of a wait."""
@@ -65,10 +67,11 @@ async def tell_of_wait(state: TurnState, wait: WaitBegan) -> None:
     """Begin the delivery about a wait, if the turn was started with `on_wait`.
 
     A failure to do so does not keep the turn from waiting; the worker logs it. A wait that is over
-    before its delivery has begun is not told.
+    before its delivery has begun is not told, and neither are those of a turn that a worker has
+    begun which did not know `on_wait`.
     """
     request = state.request
-    if request is None or request.on_wait is None:
+    if request is None or request.on_wait is None or _is_of_earlier(state):
         return
     info = workflow.info()
     run_id = state.carried.first_run or info.run_id
@@ -86,6 +89,11 @@ async def tell_of_wait(state: TurnState, wait: WaitBegan) -> None:
     )
     message = WaitMessage(type="turn.waiting", timestamp=workflow.now(), data=data)
     await _start(request.on_wait, "on_wait", message)
+
+
+def _is_of_earlier(state: TurnState) -> bool:
+    """Return whether a release has begun the turn that did not know `on_wait`."""
+    return state.agent is not None and state.agent.rules < _TELLS_OF_WAITS
 
 
 def _told(

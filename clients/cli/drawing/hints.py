@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 
 from perdure import errors
 from perdure.text import exact, money
+from perdure.turn import questions
 from perdure.turn.facts import TurnEnded
 from perdure.turn.ledger import in_words
 from perdure.turn.state import TurnState
 from perdure.values.budgets import DIMENSIONS, Spending
 from perdure.values.moments import period_in_words
+from perdure.values.questions import Question
 from perdure.values.reports import Outcome, UnsettledCall
 
 _SIGNS = {"usd": "AMOUNT", "time": "TIME", "tokens": "N", "model_calls": "N", "tool_calls": "N"}
@@ -54,12 +57,20 @@ class CommandHints:
         """Return the commands that let a turn that waits for a person continue."""
         assert state.waiting is not None
         if state.waiting.kind == "approval":
+            calls = [call.call_id for call in state.waiting.pending]
+            if calls and all(_is_login(questions.question_of(state, call)) for call in calls):
+                return self.to_log_in(turn_id, calls)
             return self.of("approvals", turn_id)
         if state.waiting.kind == "resume":
             return self.of("resume", turn_id)
         if state.waiting.kind == "iterations":
             return self.of("add-budget", turn_id, "--iterations N")
         return self.of("add-budget", turn_id, *_limits(state))
+
+    def to_log_in(self, turn_id: str, calls: Sequence[str]) -> str:
+        """Return the command that logs in for the first of the calls of a turn that wait for it."""
+        call = {"call": calls[0]} if len(calls) > 1 else {}
+        return self.of("login", turn_id, **call)
 
     def to_settle(self, turn_id: str, call: UnsettledCall) -> str:
         """Return the command that says what became of a call of a turn that is over."""
@@ -81,6 +92,10 @@ class CommandHints:
             return self.of("run", "AGENT", "TASK", id=turn_id)  # resumed, it would fail again
         is_spent = outcome is Outcome.BUDGET_EXHAUSTED
         return self.of("resume", turn_id, *(_limits(state) if is_spent else ()))
+
+
+def _is_login(question: Question | None) -> bool:
+    return question is not None and question.login is not None
 
 
 def _is_unknown(ended: TurnEnded) -> bool:

@@ -247,7 +247,11 @@ def _commands(
     if asked is not None:
         yield hints.of("approvals", turn_id, approve=asked)
         yield f"{hints.of('approvals', turn_id, deny=asked)} --reason …"
-    question = next((name for call, name in names if call.is_question), None)
+    logins = [name for call, name in names if call.question and call.question.login]
+    if logins:
+        yield hints.to_log_in(turn_id, [name.partition(":")[0] for name in logins])
+        yield f"{hints.of('approvals', turn_id, deny=logins[0])} --reason …"
+    question = next((name for call, name in names if call.is_question and name not in logins), None)
     if question is not None:
         yield hints.of("answer", turn_id, shlex.quote(question), "ANSWER")
         yield f"{hints.of('approvals', turn_id, deny=question)} --reason …"

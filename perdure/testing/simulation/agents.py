@@ -22,6 +22,7 @@ from perdure.testing.simulation.calls.client_tools import CLIENT_TOOLS
 from perdure.testing.simulation.calls.jobs import JOBS
 from perdure.testing.simulation.calls.keyed_events import KEYED
 from perdure.testing.simulation.calls.local_tools import LOCAL_TOOLS
+from perdure.testing.simulation.calls.logins import DIARY, LOG_IN, LOGINS, NOTE
 from perdure.testing.simulation.calls.payments import TOOLS
 from perdure.testing.simulation.calls.servers import DESK
 from perdure.testing.simulation.calls.waits import WAITS
@@ -136,9 +137,10 @@ def _some_tools(choices: Choices) -> tuple[Tool[..., Any], ...]:
 
 
 def _some_toolboxes(choices: Choices) -> list[Toolbox]:
-    """Return the toolbox with which an agent asks people, and the tools of a server; often none."""
+    """Return the toolbox with which an agent asks people, and the tools of servers; often none."""
     asks = [asking(expires=timedelta(seconds=60))] if choices.happens(4, beside=ASKS) else []
-    return [*asks, DESK] if choices.has("servers") else asks
+    desk = [DESK] if choices.has("servers") else []
+    return [*asks, *desk, *([DIARY] if choices.has(LOGINS) else [])]
 
 
 def _others(
@@ -197,6 +199,8 @@ def some_request(choices: Choices, agents: Sequence[Agent[Any]]) -> TurnRequest:
         fields["max_iterations"] = 4
     if choices.all_features and choices.happens(6):
         fields["allowed_tools"] = choices.pick((("look", "write"), ("look", "send")))
+    if choices.has(LOGINS) and choices.happens(3, beside=LOGINS):
+        fields["allowed_tools"] = ("look", "write", "send", NOTE, LOG_IN)
     if agents[0].takes_tools and choices.has("client tools"):
         fields["client_tools"] = CLIENT_TOOLS
     task = Task(content="go", requires_human_approval=choices.happens(8))

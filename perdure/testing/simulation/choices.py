@@ -33,13 +33,14 @@ _FEATURES: dict[str, tuple[str, int]] = {
     "versions": ("versions 1", 6),
     "keyed events": ("keyed events 40", 8),
     "push": ("push 5", 8),
+    "logins": ("logins 28071", 8),
     "scheduled messages": ("scheduled messages 1", 4),
     "scheduled batches": ("scheduled batches 6", 4),
     "jobs of a session": ("jobs of a session 3", 3),
     "jobs of a batch": ("jobs of a batch 19", 3),
-    "operators": ("operators 0", 8),
-    "earlier release": ("earlier release 0", 8),
-    CLOCKS: ("clocks 1", 8),
+    "operators": ("operators 2196", 8),
+    "earlier release": ("earlier release 238", 8),
+    CLOCKS: ("clocks 3570", 8),
 }
 """Features that a simulation has once in so many times, with the sequences that decide that.
 
@@ -136,7 +137,7 @@ class Choices:
     @functools.cached_property
     def calls_often(self) -> bool:
         """Whether models mostly call tools, as some are of a kind that few simulations have."""
-        features = ("client tools", "servers", "local tools", "keyed events")
+        features = ("client tools", "servers", "local tools", "keyed events", "logins")
         return self.aims_at(LOSSES) or any(map(self.has, features))
 
     def aims_at(self, aim: str) -> bool:

@@ -24,6 +24,7 @@ from perdure.testing.simulation.features import (
     hook_promises,
     inquiry_promises,
     keyed_event_promises,
+    login_promises,
     notice_promises,
     push_promises,
     reminder_promises,
@@ -306,6 +307,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     *batch_promises.AT_THE_END,
     *call_promises.AT_THE_END,
     *job_promises.AT_THE_END,
+    *login_promises.AT_THE_END,
     *schedule_promises.AT_THE_END,
     scheduled_message_promises.slots_are_messages_once,
 )

@@ -27,6 +27,7 @@ from perdure.testing.simulation.agents import (
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.calls.keyed_events import KEYED
+from perdure.testing.simulation.calls.logins import LOGINS
 from perdure.testing.simulation.choices import CLOCKS, Choices
 from perdure.testing.simulation.features.earlier_release import FEATURE as EARLIER
 from perdure.testing.simulation.features.earlier_release import EarlierRelease
@@ -40,6 +41,7 @@ from perdure.testing.simulation.operations.clients import TurnClients
 from perdure.testing.simulation.operations.clocks import Clocks
 from perdure.testing.simulation.operations.deploys import Deploys
 from perdure.testing.simulation.operations.keyed_events import EventSenders
+from perdure.testing.simulation.operations.logging_in import LoggingIn
 from perdure.testing.simulation.operations.operators import OPERATORS, Operators
 from perdure.testing.simulation.operations.push import FEATURE as PUSH
 from perdure.testing.simulation.operations.push import PushClients
@@ -229,6 +231,8 @@ class _Scene:
             Builds(server)
         if server.choices.has(KEYED):
             EventSenders(server, self._worker.client)
+        if server.choices.has(LOGINS):
+            LoggingIn(server, self._world.diary, people)
         if isinstance(request, TurnRequest) and _has_push(server.choices):
             PushClients(server, self._worker.client, people)
         if server.choices.has(OPERATORS) and not isinstance(request, SimulatedSchedule):

@@ -7,7 +7,6 @@ by the code of a real worker. Only models and tools are played: by the world.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
@@ -51,7 +50,7 @@ from perdure.testing.simulation.clients.session_messages import MessageSender
 from perdure.testing.simulation.clients.worker_client import WorkerClient
 from perdure.testing.simulation.features.earlier_release import EarlierRelease
 from perdure.testing.simulation.features.versions import FEATURE, both_versions
-from perdure.testing.simulation.server.loops import QuickLoop
+from perdure.testing.simulation.server.loops import loop_of
 from perdure.testing.simulation.server.runs import Activity
 from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
 from perdure.testing.simulation.server.server import SimulatedServer
@@ -85,6 +84,9 @@ class World(Protocol):
         Raises:
             PerdureError: The activity fails.
         """
+
+    def resolved(self, definition: RawValue) -> RawValue:
+        """Return the definition of an agent with what its servers list now."""
 
     def look_up(self, effect_key: str) -> Verification:
         """Return whether the effect with a key is there.
@@ -137,7 +139,7 @@ class SimulatedWorker:
         self._processes: dict[int, dict[str, Handler]] = {}
         self._before_reset = EffectsBeforeReset()
         self._afterwards = EffectsAfterwards()
-        self._loop = _loop()
+        self._loop = loop_of("activities")
         self._played: dict[str, Callable[[Activity], BaseModel]] = {
             VERIFY: self._verification,
             POLL_CALL: self._polled,
@@ -305,7 +307,7 @@ class SimulatedWorker:
         finally:
             self._check_told(activity, told)
         if activity.type == RESOLVE_AGENT:
-            result = with_known_secret(result, activity)
+            result = with_known_secret(self._world.resolved(result), activity)
             return self.earlier.resolved(result) if self.earlier else result
         if activity.type != CALL_MODEL:
             return result
@@ -341,9 +343,3 @@ class SimulatedWorker:
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine to its end, between two activities."""
         return self._loop.run_until_complete(coroutine)
-
-
-@functools.cache
-def _loop() -> QuickLoop:
-    """Return the event loop of the activities of all simulations of this process."""
-    return QuickLoop()

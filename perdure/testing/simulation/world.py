@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from temporalio.common import RawValue
+
 from perdure import errors, limits
 from perdure.activities.provider import ModelRequest
 from perdure.agents.definitions import AgentDefinition
@@ -20,6 +22,7 @@ from perdure.errors import PerdureError
 from perdure.testing.simulation.calls import forms
 from perdure.testing.simulation.calls.deliveries import SentDelivery
 from perdure.testing.simulation.calls.jobs import JobService
+from perdure.testing.simulation.calls.logins import DIARY_TOOLS, LOGINS, PersonalServer
 from perdure.testing.simulation.calls.payments import Payments
 from perdure.testing.simulation.calls.proposed import some_call
 from perdure.testing.simulation.calls.servers import AskingServer
@@ -118,6 +121,7 @@ class SimulatedWorld:
         payments: The service of the tools whose effects have keys.
         jobs: The service that runs the jobs of tools whose result comes later.
         servers: The MCP server that asks people during calls.
+        diary: The MCP server that acts for one person.
         client_tokens: The tokens of the calls that waited for the client of their turn.
         deliveries: What other systems deliver to hooks, by the ids of the deliveries.
         received: What receivers of webhooks were sent, in order.
@@ -144,6 +148,7 @@ class SimulatedWorld:
         self.payments = Payments(choices)
         self.jobs = JobService(choices)
         self.servers = AskingServer(choices)
+        self.diary = PersonalServer(choices)
         self.client_tokens: set[str] = set()
         self.deliveries: dict[str, SentDelivery] = {}
         self._choices = choices
@@ -160,6 +165,8 @@ class SimulatedWorld:
         agent, choices = activity.run.read.agent, self._choices
         assert agent is not None
         first_run = activity.run.begun.first_run_id
+        if choices.has(LOGINS) and agent.protocol == "native":
+            self.diary.note(activity, request)
         if self._notes_messages:
             text = str(request.messages)
             self.requests.append(SentMessages(activity.run.id, first_run, text))
@@ -215,7 +222,10 @@ class SimulatedWorld:
             if started.is_error:  # the tool says so, and tells the truth
                 self.payments.ledger.pop()
             return started
-        if (inquiry := self.servers.inquiry(activity, run)) is not None:
+        if (refused := self.diary.result(activity, run)) is not None:
+            return refused
+        inquiry = None if name in DIARY_TOOLS else self.servers.inquiry(activity, run)
+        if inquiry is not None:
             return ToolOutput(content="", inquiry=inquiry)
         may_repeat, only_reads = bool(tool and tool.is_idempotent), bool(tool and tool.is_read_only)
         self.effects.append(ToolEffect(activity, run.call_id, may_repeat, name, only_reads))
@@ -224,6 +234,10 @@ class SimulatedWorld:
         if self._choices.happens(20):
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content=f"done: {activity.key}", is_error=self._choices.happens(6))
+
+    def resolved(self, definition: RawValue) -> RawValue:
+        """Return the definition of an agent with what its servers list now."""
+        return self.diary.resolved(definition) if self._choices.has(LOGINS) else definition
 
     def look_up(self, effect_key: str) -> Verification:
         """Return whether the effect with a key is there.

@@ -1,13 +1,18 @@
 """Workers of two releases on one task queue, and which worker did what according to history."""
 
 import asyncio
+import io
 import os
+import shutil
+import subprocess
 import sys
+import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -27,8 +32,9 @@ class Deploy:
     A process is named after its release, with a number.
     """
 
-    def __init__(self, story: Story, previous: Path) -> None:
+    def __init__(self, story: Story, previous: Path, **environment: str) -> None:
         self._story = story
+        self._more = environment
         self._trees = {PREVIOUS: previous, THIS: ROOT}
         self._started: Counter[str] = Counter()
         self._running: dict[str, Process] = {}
@@ -68,6 +74,10 @@ class Deploy:
         await kill(self._running[release])
         await self.start(release)
 
+    async def stop(self, release: str) -> None:
+        """Kill the worker of a release."""
+        await kill(self._running[release])
+
     def _log(self, name: str) -> Path:
         return self._story._folder / f"{name}.log"
 
@@ -83,6 +93,7 @@ class Deploy:
             "PYTHONPATH": str(Path(__file__).parent),
             "PERDURE_SUPERVISOR": "0",
             "NO_PROXY": "*",
+            **self._more,
         }
 
     async def _polls(self, name: str, process: Process) -> None:
@@ -109,6 +120,28 @@ class Deploy:
                 await client.temporal.workflow_service.describe_task_queue(asked)
             ).pollers
         }
+
+
+@pytest.fixture
+def previous_release(tmp_path: Path) -> Path:
+    """The tree of the previous release: the commit in the file `tests/e2e/previous_release`.
+
+    A release updates that file. The tree is checked out from git and run unchanged, on the packages
+    of this environment.
+    """
+    commit = (ROOT / "tests/e2e/previous_release").read_text(encoding="utf-8").strip()
+    if shutil.which("git") is None:
+        pytest.skip("there is no git to take the previous release from")
+    made = subprocess.run(
+        ["git", "archive", "--format=tar", commit], cwd=ROOT, capture_output=True, check=False
+    )
+    if made.returncode:
+        reason = made.stderr.decode(errors="replace").strip()
+        pytest.skip(f"the previous release is not in this clone, which may be shallow: {reason}")
+    tree = tmp_path / "previous"
+    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
+        archive.extractall(tree, filter="data")
+    return tree
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The agent that workers of two releases run side by side: `python -m perdure worker
+"""The agents that workers of two releases run side by side: `python -m perdure worker
 two_releases_app:make`, with this folder in PYTHONPATH.
 
 The previous release loads this file too, so it uses only what that release offers, and nothing of
@@ -24,7 +24,7 @@ from perdure import Agent, ToolContext, tool
 from perdure.activities.providers import OpenAIChat
 from perdure.worker import AgentWorker
 
-AGENT = "porter"
+AGENT, SELLER = "porter", "seller"
 HELD_S = 600.0
 """Longer than the test: what is held ends by its cancel."""
 
@@ -79,6 +79,13 @@ def fail(ctx: ToolContext[None], what: str) -> str:
     raise ValueError(f"no luck with {what}")
 
 
+@tool(requires_approval=True)
+async def sell(ctx: ToolContext[None], what: str) -> str:
+    """Do what somebody has to approve."""
+    note(ctx, what)
+    return f"sold {what}"
+
+
 class Hopping(SimplePlugin):
     """A worker with a name that appears in history, and without caches."""
 
@@ -110,4 +117,5 @@ def make() -> AgentWorker:
         tools=[look, count, charge, fail],
         max_iterations=12,
     )
-    return HoppingWorker(agent, providers={"stub": provider})
+    seller = Agent(name=SELLER, model="stub:seller", instructions="Do as told.", tools=[sell])
+    return HoppingWorker([agent, seller], providers={"stub": provider})

@@ -8,6 +8,7 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
+from temporalio.common import RawValue
 
 from perdure import Agent
 from perdure.activities.call_tool import Handler
@@ -60,6 +61,10 @@ class ScriptedWorld:
     def result(self, activity: Activity, run: ToolRun, effect_key: str = "") -> ToolOutput:
         """Return nothing: the functions of the tools are called."""
         raise AssertionError
+
+    def resolved(self, definition: RawValue) -> RawValue:
+        """A definition as it is: no server lists anything."""
+        return definition
 
     def look_up(self, effect_key: str) -> Verification:
         """Return nothing: the functions of the tools are called."""

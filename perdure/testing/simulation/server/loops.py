@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -52,3 +53,12 @@ class QuickLoop(asyncio.SelectorEventLoop):
         except BaseException as error:  # noqa: BLE001 - the caller of the function gets it
             future.set_exception(error)
         return future
+
+
+@functools.cache
+def loop_of(use: str) -> QuickLoop:
+    """Return the event loop of one use in all simulations of this process.
+
+    One may run while another one does: an activity may start a workflow.
+    """
+    return QuickLoop()

@@ -10,7 +10,6 @@ lists these names.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from temporalio.worker import (
 )
 
 from perdure.errors import PerdureError
-from perdure.testing.simulation.server.loops import QuickLoop
+from perdure.testing.simulation.server.loops import loop_of
 from perdure.workflows import WORKFLOWS
 from perdure.workflows.single_input import OneInput
 
@@ -175,7 +174,7 @@ class Instance:
     def __init__(self, begun: BegunRun, activates: Activates | None = None) -> None:
         """Make the object of a worker that has all patches, or those that `activates` says."""
         self._begun = begun
-        self._inner = _loop().run_until_complete(_make(begun, activates))
+        self._inner = loop_of("workflows").run_until_complete(_make(begun, activates))
         self._ready = _StepQueue()
         self._inner._ready = self._ready  # type: ignore[attr-defined]  # noqa: SLF001
 
@@ -226,11 +225,6 @@ class Instance:
     def workflow(self) -> object:
         """The object of the workflow class, which the first activation makes."""
         return self._inner._object  # type: ignore[attr-defined]  # noqa: SLF001
-
-
-@functools.cache
-def _loop() -> asyncio.AbstractEventLoop:
-    return QuickLoop()
 
 
 async def _make(begun: BegunRun, activates: Activates | None) -> WorkflowInstance:

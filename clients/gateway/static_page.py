@@ -62,7 +62,7 @@ async def _to_the_page(request: Request) -> Response:
 
 def root_of(request: Request) -> str:
     """Return the path below which the gateway is mounted."""
-    root: str = request.scope.get("app_root_path", request.scope.get("root_path", ""))
+    root: str = request.scope.get("root_path", "")
     return root
 
 

@@ -19,7 +19,7 @@ from perdure.clients.batches.items import read
 from perdure.clients.batches.spool import Spool
 from perdure.clients.batches.uploading import Uploader, Work
 from perdure.clients.finding import Finder
-from perdure.temporal.names import ADD_BUDGET, BATCH, BATCH_PART, SCHEDULED_BATCH
+from perdure.temporal.names import ADD_BUDGET, BATCH, BATCH_PART, SCHEDULED_BATCH, TURN
 from perdure.temporal.payloads import pack
 from perdure.temporal.search_attributes import SCHEDULED_FOR
 from perdure.testing.simulation.batches import SimulatedBatch
@@ -80,6 +80,14 @@ class BatchPeople(People):
         elif self._rounds < _ROUNDS and self._choices.happens(3):
             self._retry()
             self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
+        else:
+            self._cancel_left()
+
+    def _cancel_left(self) -> None:
+        """Cancel the turns that nobody waits for since their part was reset, as the pages say."""
+        for run in self._server.runs:
+            if run.begun.type == TURN and run.is_left and not run.closed:
+                self._server.cancel(run, "not needed")
 
     def _is_of_tree(self, run: SimulatedRun) -> bool:
         return self._server.run_of(self.workflow_id) is not None

@@ -21,8 +21,8 @@ from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.client import HistoryClient
 from perdure.testing.simulation.delivery_promises import webhooks_are_delivered_or_recorded
-from perdure.testing.simulation.features.reset_parts import has_reset_parts, is_left
 from perdure.testing.simulation.observations import Simulated, last_runs
+from perdure.testing.simulation.reset_parts import has_reset_parts, is_left
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import RunStage, SimulatedRun
 from perdure.testing.simulation.server.sdk import TASK_QUEUE

@@ -13,12 +13,15 @@ def has_reset_parts(simulated: Simulated) -> bool:
 
 
 def is_left(simulated: Simulated, run: SimulatedRun) -> bool:
-    """Return whether the turn of a task was begun by a part before its reset, and never again.
+    """Return whether the turn of a task was begun by a part before its reset, and is nobody's now.
 
-    A part that is told to stop begins no turns again, and does not look for those.
+    A part that is told to stop begins no turns again, and does not look for those. An operator may
+    terminate it, too, before it has found that a turn runs already.
     """
     part = run.parent[0] if run.parent else None
     if run.begun.type != TURN or part is None or not part.is_replaced:
         return False
     last = simulated.server.last_run_of(part.id)
-    return part.begun.type == BATCH_PART and last is not None and run.id not in last.part.begun
+    if part.begun.type != BATCH_PART or last is None:
+        return False
+    return run.id not in last.part.begun or last.closed == "WORKFLOW_EXECUTION_TERMINATED"

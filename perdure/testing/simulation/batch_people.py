@@ -77,17 +77,22 @@ class BatchPeople(People):
             self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
         elif any(run.begun.type == BATCH_PART and not run.closed for run in self._server.runs):
             self._server.clock.later(60, self.look)  # it waits until no batch needs it
+        elif self._cancel_left():
+            self._server.clock.later(60, self.look)
         elif self._rounds < _ROUNDS and self._choices.happens(3):
             self._retry()
             self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
-        else:
-            self._cancel_left()
 
-    def _cancel_left(self) -> None:
-        """Cancel the turns that nobody waits for since their part was reset, as the pages say."""
-        for run in self._server.runs:
-            if run.begun.type == TURN and run.is_left and not run.closed:
-                self._server.cancel(run, "not needed")
+    def _cancel_left(self) -> bool:
+        """Cancel the turns that nobody waits for since their part was reset, as the pages say.
+
+        Returns: Whether there were any.
+        """
+        turns = [run for run in self._server.runs if run.begun.type == TURN]
+        left = [run for run in turns if run.is_left and not run.closed]
+        for run in left:
+            self._server.cancel(run, "not needed")
+        return bool(left)
 
     def _is_of_tree(self, run: SimulatedRun) -> bool:
         return self._server.run_of(self.workflow_id) is not None

@@ -5,6 +5,7 @@ A process that is spawned finds nothing in `__main__`, so this is a module of it
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -30,6 +31,7 @@ def all_of(
 def _chunk(chunk: tuple[Kind, range, Sequence[str]]) -> tuple[Counter[str], list[int]]:
     """Return the counts of these seeds, and those that broke a promise."""
     kind, seeds, focus = chunk
+    logging.getLogger("perdure").setLevel(logging.ERROR)  # no simulated namespace is set up
     counts, broken = Counter[str](), list[int]()
     for seed in seeds:
         made = simulate(seed, kind=kind, focus=focus)

@@ -24,14 +24,19 @@ def all_of(
     if workers <= 1:
         yield from map(_chunk, chunks)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_be_quiet) as pool:
         yield from pool.map(_chunk, chunks)
+
+
+def _be_quiet() -> None:
+    """Let no process warn that the namespace of its simulations is not set up."""
+    logging.getLogger("perdure").setLevel(logging.ERROR)
 
 
 def _chunk(chunk: tuple[Kind, range, Sequence[str]]) -> tuple[Counter[str], list[int]]:
     """Return the counts of these seeds, and those that broke a promise."""
     kind, seeds, focus = chunk
-    logging.getLogger("perdure").setLevel(logging.ERROR)  # no simulated namespace is set up
     counts, broken = Counter[str](), list[int]()
     for seed in seeds:
         made = simulate(seed, kind=kind, focus=focus)

@@ -32,7 +32,7 @@ async def read_ended(run: ChildRun) -> TurnRead | ParentRead:
                 return ParentRead(has_parent=True)
             if not is_over:
                 raise _not_over()
-        return await read_child(run)
+        return await read_child(run, is_awaited=True)
     except RPCError as error:
         raise unread(run.turn_id, error) from error
 
@@ -58,13 +58,15 @@ def _not_over() -> ApplicationError:
     )
 
 
-async def read_child(run: ChildRun) -> TurnRead:
+async def read_child(run: ChildRun, *, is_awaited: bool = False) -> TurnRead:
     """Return the summary of a turn from its history.
+
+    With `is_awaited`, it is for whoever waits for the end of the turn: over a reset of it.
 
     Raises:
         RPCError: The server does not have the history, or does not answer.
     """
-    return await read_turn(activity.client(), run, is_worker=True)
+    return await read_turn(activity.client(), run, is_worker=True, is_awaited=is_awaited)
 
 
 def unread(turn_id: str, error: RPCError) -> Exception:

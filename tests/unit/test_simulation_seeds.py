@@ -14,6 +14,9 @@ FOUND: dict[tuple[Kind, int], str] = {
     ("session", 5000513): "a refused update comes with the timer of the time while a job is polled",
     ("session", 5000620): "a reminder is due after the close of its session",
     ("session", 5000761): "a turn that takes an effect back sends a webhook before its call",
+    ("session", 136): "an earlier release begins a turn that was started with `on_wait`",
+    ("session", 157): "a turn that has told of a wait is reset",
+    ("session", 55): "two runs draw the same randomness",
     ("session", 427): "a turn ends while a message to it waits for the messages before",
     ("turn", 312): "a provider is busy again before it was back",
     ("batch", 288): "news come while a batch lets a task pass before it goes on in a new run",
@@ -25,6 +28,8 @@ FOUND: dict[tuple[Kind, int], str] = {
 QUICK = (("session", 427), ("batch", 5000174), ("schedule", 700016))
 CANCELLED_LOCALLY = 5000011
 """A session with a turn that is cancelled as it begins to wait for an event by key."""
+RESET_WITH_WEBHOOK = 0
+"""A turn that is reset after its webhook was begun."""
 FIRED_EARLY = 20
 """A session with a turn whose timer fires while the clock of the server is behind."""
 
@@ -65,6 +70,16 @@ def test_timer_that_fires_before_its_moment_is_set_again() -> None:
 
     assert made.broken is None, made.story
     assert made.counts["wrong clocks"]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("S49", "H89")
+def test_webhook_of_a_turn_that_was_reset_tells_the_end_of_that_run() -> None:
+    """And not that of the run which goes on instead, whose parent waits for it."""
+    made = simulate(RESET_WITH_WEBHOOK, focus=["teams", "resets"])
+
+    assert made.broken is None, made.story
+    assert made.counts["resets"]
 
 
 @pytest.mark.accepts("S48")

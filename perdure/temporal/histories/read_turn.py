@@ -29,14 +29,18 @@ from perdure.values.reports import Outcome
 _WAIT_S, _PAUSE_S = 2.0, 0.2
 
 
-async def read_turn(client: Client, run: ChildRun, *, is_worker: bool) -> TurnRead:
+async def read_turn(
+    client: Client, run: ChildRun, *, is_worker: bool, is_awaited: bool
+) -> TurnRead:
     """Return the summary of a turn from its history.
+
+    With `is_awaited`, it is for whoever waits for the end of the turn: over a reset of it.
 
     Raises:
         RPCError: The server does not have the history, or does not answer.
     """
     until = asyncio.get_running_loop().time() + _WAIT_S
-    return await _read(client, run, until, is_worker=is_worker)
+    return await _read(client, run, until, is_worker=is_worker, is_awaited=is_awaited)
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,10 @@ class _History:
     took: timedelta
 
 
-async def _read(client: Client, run: ChildRun, until: float, *, is_worker: bool) -> TurnRead:
-    history = await _folded(client, run, is_worker=is_worker)
+async def _read(
+    client: Client, run: ChildRun, until: float, *, is_worker: bool, is_awaited: bool
+) -> TurnRead:
+    history = await _folded(client, run, is_worker=is_worker, is_awaited=is_awaited)
     state = history.state
     if state.ended is not None and state.ended.summary is not None:
         return TurnRead(summary=state.ended.summary, is_over=True)
@@ -69,11 +75,11 @@ async def _read(client: Client, run: ChildRun, until: float, *, is_worker: bool)
     return TurnRead(summary=summary, is_over=state.ended is not None)
 
 
-async def _folded(client: Client, run: ChildRun, *, is_worker: bool) -> _History:
+async def _folded(client: Client, run: ChildRun, *, is_worker: bool, is_awaited: bool) -> _History:
     state, runs = TurnState(), dict[str, str]()
     began = now = datetime.min.replace(tzinfo=UTC)
     recorded = await last_recorded(
-        client, run.turn_id, run.run_id, is_worker=is_worker, is_awaited=True
+        client, run.turn_id, run.run_id, is_worker=is_worker, is_awaited=is_awaited
     )
     for event, fact in recorded:
         now = event.event_time.ToDatetime(tzinfo=UTC)
@@ -91,7 +97,7 @@ async def _ended(
     run = ChildRun(turn_id=child.turn_id, run_id=run_id)
     with contextlib.suppress(RPCError):
         while True:
-            read = await _read(client, run, until, is_worker=is_worker)
+            read = await _read(client, run, until, is_worker=is_worker, is_awaited=True)
             if read.is_over or asyncio.get_running_loop().time() >= until:
                 return ChildRead(child.key.read, read.summary, read.is_over)
             await asyncio.sleep(_PAUSE_S)

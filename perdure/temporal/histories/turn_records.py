@@ -32,7 +32,7 @@ async def parts_of(
     summary = state.ended.summary if state.ended else None
     if summary is None:  # its spending is in the histories of its delegates
         run = ChildRun(turn_id=turn_id, run_id=run_id)
-        summary = (await read_turn(client, run, is_worker=is_worker)).summary
+        summary = (await read_turn(client, run, is_worker=is_worker, is_awaited=True)).summary
     end = TurnEnd(
         outcome=summary.outcome,
         spent=summary.spent,

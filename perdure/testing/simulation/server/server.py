@@ -70,6 +70,7 @@ class SimulatedServer:
 
     def __init__(self, choices: Choices, clock: VirtualClock) -> None:
         self.choices = choices
+        self._drawn: set[int] = set()
         self.clock = clock
         self.build = 0
         self.runs: list[SimulatedRun] = []
@@ -90,8 +91,11 @@ class SimulatedServer:
 
     def new_run_id(self) -> str:
         """Return the id of a new run."""
-        number = len(self.runs) + 1
-        return f"{number:08x}-0000-4000-8000-{self.choices.below(2**16):012x}"
+        number, drawn = len(self.runs) + 1, self.choices.below(2**16)
+        while drawn and drawn in self._drawn:  # it is the seed of the run's randomness
+            drawn += 1
+        self._drawn.add(drawn)
+        return f"{number:08x}-0000-4000-8000-{drawn:012x}"
 
     def start(
         self,

@@ -290,6 +290,7 @@ PLANTED = (
         ("limits of the caller hold",),
         seeds=200,
         kind="session",
+        focus=("teams",),
     ),
     Planted(
         "what a guarded delegate said last is told to its parent when it fails",
@@ -431,6 +432,7 @@ PLANTED = (
         "        await self._observe_end(outcome)",
         (CANCELLED,),
         seeds=200,
+        focus=("jobs",),
     ),
 )
 

@@ -62,7 +62,7 @@ OF_FEATURES = (
         "perdure/turn/inquiries.py",
         '"decline" if answer is None else "accept"',
         '"accept"',
-        (SERVERS,),
+        (SERVERS, LOGINS),
         seeds=200,
     ),
     Planted(
@@ -70,7 +70,7 @@ OF_FEATURES = (
         "perdure/turn/carry.py",
         "        inquiries=_if_any(tuple(call.inquiry for call in step.calls)),\n",
         "",
-        (FOLD, SERVERS),
+        (FOLD, SERVERS, LOGINS),
         seeds=400,
     ),
     Planted(
@@ -172,6 +172,7 @@ OF_FEATURES = (
         "",
         (REMINDERS, "nothing is stuck"),
         kind="session",
+        focus=("reminders",),
         seeds=150,
     ),
     Planted(

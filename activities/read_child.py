@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure import errors
 from perdure.temporal.histories.read_turn import read_turn
-from perdure.temporal.histories.runs import describe_last
+from perdure.temporal.histories.runs import awaited_run, describe_last
 from perdure.temporal.names import TURN
 from perdure.turn.wire import ChildRun, ParentRead, TurnRead
 
@@ -32,7 +32,8 @@ async def read_ended(run: ChildRun) -> TurnRead | ParentRead:
                 return ParentRead(has_parent=True)
             if not is_over:
                 raise _not_over()
-        return await read_child(run, is_awaited=True)
+        awaited = await awaited_run(activity.client(), run.turn_id, run.run_id)
+        return await read_child(run.model_copy(update={"run_id": awaited}))
     except RPCError as error:
         raise unread(run.turn_id, error) from error
 
@@ -58,15 +59,13 @@ def _not_over() -> ApplicationError:
     )
 
 
-async def read_child(run: ChildRun, *, is_awaited: bool = False) -> TurnRead:
+async def read_child(run: ChildRun) -> TurnRead:
     """Return the summary of a turn from its history.
-
-    With `is_awaited`, it is for whoever waits for the end of the turn: over a reset of it.
 
     Raises:
         RPCError: The server does not have the history, or does not answer.
     """
-    return await read_turn(activity.client(), run, is_worker=True, is_awaited=is_awaited)
+    return await read_turn(activity.client(), run, is_worker=True)
 
 
 def unread(turn_id: str, error: RPCError) -> Exception:

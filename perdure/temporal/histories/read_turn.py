@@ -17,7 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from perdure.temporal.histories.runs import last_recorded
+from perdure.temporal.histories.runs import awaited_run, last_recorded
 from perdure.turn import ending
 from perdure.turn.child import Child
 from perdure.turn.facts import ChildRead, TurnContinued
@@ -29,18 +29,14 @@ from perdure.values.reports import Outcome
 _WAIT_S, _PAUSE_S = 2.0, 0.2
 
 
-async def read_turn(
-    client: Client, run: ChildRun, *, is_worker: bool, is_awaited: bool
-) -> TurnRead:
+async def read_turn(client: Client, run: ChildRun, *, is_worker: bool) -> TurnRead:
     """Return the summary of a turn from its history.
-
-    With `is_awaited`, it is for whoever waits for the end of the turn: over a reset of it.
 
     Raises:
         RPCError: The server does not have the history, or does not answer.
     """
     until = asyncio.get_running_loop().time() + _WAIT_S
-    return await _read(client, run, until, is_worker=is_worker, is_awaited=is_awaited)
+    return await _read(client, run, until, is_worker=is_worker)
 
 
 @dataclass(frozen=True)
@@ -52,10 +48,8 @@ class _History:
     took: timedelta
 
 
-async def _read(
-    client: Client, run: ChildRun, until: float, *, is_worker: bool, is_awaited: bool
-) -> TurnRead:
-    history = await _folded(client, run, is_worker=is_worker, is_awaited=is_awaited)
+async def _read(client: Client, run: ChildRun, until: float, *, is_worker: bool) -> TurnRead:
+    history = await _folded(client, run, is_worker=is_worker)
     state = history.state
     if state.ended is not None and state.ended.summary is not None:
         return TurnRead(summary=state.ended.summary, is_over=True)
@@ -75,13 +69,10 @@ async def _read(
     return TurnRead(summary=summary, is_over=state.ended is not None)
 
 
-async def _folded(client: Client, run: ChildRun, *, is_worker: bool, is_awaited: bool) -> _History:
+async def _folded(client: Client, run: ChildRun, *, is_worker: bool) -> _History:
     state, runs = TurnState(), dict[str, str]()
     began = now = datetime.min.replace(tzinfo=UTC)
-    recorded = await last_recorded(
-        client, run.turn_id, run.run_id, is_worker=is_worker, is_awaited=is_awaited
-    )
-    for event, fact in recorded:
+    for event, fact in await last_recorded(client, run.turn_id, run.run_id, is_worker=is_worker):
         now = event.event_time.ToDatetime(tzinfo=UTC)
         if event.event_id == 1:
             began = fact.continuation.began if isinstance(fact, TurnContinued) else now
@@ -94,10 +85,11 @@ async def _ended(
     client: Client, child: Child, run_id: str, until: float, *, is_worker: bool
 ) -> ChildRead | None:
     """Read a child's history until it has ended, or until the time is up."""
-    run = ChildRun(turn_id=child.turn_id, run_id=run_id)
     with contextlib.suppress(RPCError):
         while True:
-            read = await _read(client, run, until, is_worker=is_worker, is_awaited=True)
+            awaited = await awaited_run(client, child.turn_id, run_id)
+            run = ChildRun(turn_id=child.turn_id, run_id=awaited)
+            read = await _read(client, run, until, is_worker=is_worker)
             if read.is_over or asyncio.get_running_loop().time() >= until:
                 return ChildRead(child.key.read, read.summary, read.is_over)
             await asyncio.sleep(_PAUSE_S)

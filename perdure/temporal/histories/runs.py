@@ -56,24 +56,21 @@ async def describe_last(
         run_id = await _next(client, turn_id, run_id)
 
 
-async def describe_awaited(
-    client: Client, turn_id: str, run_id: str, **options: Any
-) -> DescribeWorkflowExecutionResponse:
-    """Describe the last run of a turn from its first run, for whoever waits for its end.
-
-    If the turn was reset, that is the run that goes on instead: its end is what Temporal tells the
-    parent.
-    """
-    current = await describe(client, turn_id, **options)
-    if current.workflow_execution_info.first_run_id == run_id:
-        return current
-    return await describe_last(client, turn_id, run_id, **options)
-
-
 async def last_run(client: Client, turn_id: str, run_id: str) -> str:
     """Return the id of the last run of a turn, from the id of any of its runs."""
     description = await describe_last(client, turn_id, run_id, retry=True)
     return description.workflow_execution_info.execution.run_id
+
+
+async def awaited_run(client: Client, turn_id: str, run_id: str) -> str:
+    """Return the id of the run whose end the parent of a turn is told of, from its first run.
+
+    If the turn was reset, that is the run that goes on instead of the last one.
+    """
+    current = (await describe(client, turn_id, retry=True)).workflow_execution_info
+    if current.first_run_id == run_id:
+        return current.execution.run_id
+    return await last_run(client, turn_id, run_id)
 
 
 async def runs_up_to(
@@ -113,19 +110,17 @@ async def end_of_run(client: Client, turn_id: str, run_id: str) -> datetime:
 
 
 async def last_recorded(
-    client: Client, turn_id: str, run_id: str, *, is_worker: bool = False, is_awaited: bool = False
+    client: Client, turn_id: str, run_id: str, *, is_worker: bool = False
 ) -> list[Read]:
     """Return the events of the last run of a turn so far, from any of its runs.
 
-    With `is_awaited`, from its first run, and over a reset of the turn. While that run still takes
-    over the state of the run before, the events of that come first, if Temporal still has them.
+    While that run still takes over the state of the run before, the events of that come first, if
+    Temporal still has them.
 
     Raises:
         RPCError: The server does not have the history, or does not answer.
     """
-    describing = describe_awaited if is_awaited else describe_last
-    described = await describing(client, turn_id, run_id, retry=True)
-    last = described.workflow_execution_info.execution.run_id
+    last = await last_run(client, turn_id, run_id)
     entries = await _recorded(client, turn_id, last, is_worker=is_worker)
     first = next((fact for _, fact in entries if isinstance(fact, TurnContinued)), None)
     parts = [fact.part for _, fact in entries if isinstance(fact, PartCarried)]

@@ -8,7 +8,7 @@ from perdure import limits
 from perdure.session.wire import TurnEnd, TurnPart
 from perdure.temporal.histories.fetching import recorded
 from perdure.temporal.histories.read_turn import read_turn
-from perdure.temporal.histories.runs import describe_awaited, runs_up_to
+from perdure.temporal.histories.runs import awaited_run, describe_last, runs_up_to
 from perdure.turn import carry, effects, reservations, withheld
 from perdure.turn.carry import Carried
 from perdure.turn.fold import apply
@@ -28,11 +28,12 @@ async def parts_of(
         RPCError: The server does not have the history, or does not answer.
         PayloadDecodeError: This process lacks the codec or the key of the turn.
     """
+    run_id = await awaited_run(client, turn_id, run_id)
     state = await _state(client, turn_id, run_id, is_worker=is_worker)
     summary = state.ended.summary if state.ended else None
     if summary is None:  # its spending is in the histories of its delegates
         run = ChildRun(turn_id=turn_id, run_id=run_id)
-        summary = (await read_turn(client, run, is_worker=is_worker, is_awaited=True)).summary
+        summary = (await read_turn(client, run, is_worker=is_worker)).summary
     end = TurnEnd(
         outcome=summary.outcome,
         spent=summary.spent,
@@ -62,7 +63,7 @@ def _shared(state: TurnState) -> SharedState | None:
 
 async def _state(client: Client, turn_id: str, run_id: str, *, is_worker: bool) -> TurnState:
     """Return the state of a turn, from all of its runs that Temporal still has."""
-    description = await describe_awaited(client, turn_id, run_id, retry=True)
+    description = await describe_last(client, turn_id, run_id, retry=True)
     state = TurnState()
     for run in await runs_up_to(client, description):
         async for _, fact in recorded(client, turn_id, run, is_worker=is_worker):

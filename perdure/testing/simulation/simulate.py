@@ -42,11 +42,11 @@ from perdure.testing.simulation.operations.clocks import Clocks
 from perdure.testing.simulation.operations.deploys import Deploys
 from perdure.testing.simulation.operations.keyed_events import EventSenders
 from perdure.testing.simulation.operations.logging_in import LoggingIn
-from perdure.testing.simulation.operations.operators import OPERATORS, Operators
 from perdure.testing.simulation.operations.push import FEATURE as PUSH
 from perdure.testing.simulation.operations.push import PushClients
 from perdure.testing.simulation.operations.reminding import Reminding
-from perdure.testing.simulation.operations.resetting import Operator
+from perdure.testing.simulation.operations.resetting import TurnResets
+from perdure.testing.simulation.operations.resetting_others import OPERATORS, OtherResets
 from perdure.testing.simulation.operations.sending import ResultSenders
 from perdure.testing.simulation.operations.terminating import Terminator
 from perdure.testing.simulation.people import People
@@ -237,7 +237,7 @@ class _Scene:
             PushClients(server, self._worker.client, people)
         if server.choices.has(OPERATORS) and not isinstance(request, SimulatedSchedule):
             resets = Resets(server, self._attempts, self._effects)
-            Operators(server, resets, self._world, people)
+            OtherResets(server, resets, self._world, people)
         if server.choices.all_features:
             Deploys(server, self._worker, self._agents)
             Terminator(server, self._effects.terminate)
@@ -274,7 +274,7 @@ class _Scene:
             HookDeliveries(server, worker, world, people, agents, timeout)
         if workflow_type == TURN and server.choices.all_features:
             resets = Resets(server, self._attempts, self._effects)
-            Operator(server, resets, self._world, people)
+            TurnResets(server, resets, self._world, people)
             Branches(server, self._worker, people, timeout)
         return people
 

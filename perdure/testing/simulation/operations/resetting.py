@@ -18,7 +18,7 @@ _DELEGATE_STARTED = "CHILD_WORKFLOW_EXECUTION_STARTED"
 _LEAVES_OUT = ((), (), ("signals",), ("updates",), ("signals", "updates"))
 
 
-class Operator:
+class TurnResets:
     """Resets one turn some times, in most simulations never.
 
     What was billed until the point is in the ledger of the new run, so it counts there; what the

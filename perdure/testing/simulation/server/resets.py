@@ -155,12 +155,22 @@ class Resets:
     ) -> None:
         """Write the signals and updates that came to a run that continued the old one."""
         for event in later.history.events:
-            name, content = name_of(event), attributes(event)
-            if name == _SIGNALED and "signals" not in leaves_out:
-                fields = {"signal_name": content.signal_name, "input": content.input}
-                self._server.write(run, name, fields)
-            elif name in (_ADMITTED, _ACCEPTED) and "updates" not in leaves_out:
-                self._admit(later, run, event)
+            self._deliver_sent(later, run, event, leaves_out)
+
+    def _deliver_sent(
+        self,
+        base: SimulatedRun,
+        run: SimulatedRun,
+        event: HistoryEvent,
+        leaves_out: Collection[str],
+    ) -> None:
+        """Write the signal or the update of an event; nothing for all others."""
+        name, content = name_of(event), attributes(event)
+        if name == _SIGNALED and "signals" not in leaves_out:
+            fields = {"signal_name": content.signal_name, "input": content.input}
+            self._server.write(run, name, fields)
+        elif name in (_ADMITTED, _ACCEPTED) and "updates" not in leaves_out:
+            self._admit(base, run, event)
 
     def _deliver_again(
         self,
@@ -173,12 +183,8 @@ class Resets:
         assert run.base is not None
         for event in base.history.events[run.base[1] - 1 :]:
             name, content = name_of(event), attributes(event)
-            if name == _SIGNALED and "signals" not in leaves_out:
-                fields = {"signal_name": content.signal_name, "input": content.input}
-                self._server.write(run, name, fields)
-            elif name in (_ADMITTED, _ACCEPTED) and "updates" not in leaves_out:
-                self._admit(base, run, event)
-            elif name == _CANCEL and not run.is_cancelled:
+            self._deliver_sent(base, run, event, leaves_out)
+            if name == _CANCEL and not run.is_cancelled:
                 run.is_cancelled = True
                 self._server.write(run, name, {"cause": content.cause})
             elif (

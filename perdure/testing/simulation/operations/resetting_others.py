@@ -1,9 +1,8 @@
-"""The operators of a simulation who reset what is no turn at the root.
+"""The operators who reset what is no turn at the root, which `resetting.py` has.
 
-That are delegates, sessions and their turns, parts of a batch, and runs that were continued. They
-do what the pages say: a delegate, a turn of a session and a part are reset while whatever has begun
-them waits for their end, and signals that came since are delivered again. A batch itself is not
-reset.
+They reset delegates, sessions and their turns, parts of a batch, and runs that were continued, as
+the pages say: a delegate, a turn of a session and a part are reset while whatever has begun them
+waits for their end, and signals that came since are delivered again. A batch itself is not reset.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LEAVES_OUT = ((), (), ("updates",))
 _STARTED = "CHILD_WORKFLOW_EXECUTION_STARTED"
 
 
-class Operators:
+class OtherResets:
     """Resets some workflows, one after another."""
 
     def __init__(

@@ -198,7 +198,7 @@ OF_FEATURES = (
         "    if event_id in state.ids:\n        return state\n",
         "",
         (KEYED,),
-        focus=("keyed events",),
+        focus=("keyed events", "builds"),
     ),
     Planted(
         "a turn is registered as if it had got no event by key",
@@ -318,7 +318,7 @@ OF_FEATURES = (
     Planted(
         "a session reads the run of a turn that was reset while it ran",
         "perdure/temporal/histories/runs.py",
-        "    if current.workflow_execution_info.first_run_id == run_id:",
+        "    if current.first_run_id == run_id:",
         "    if False:",
         (MESSAGES,),
         kind="session",

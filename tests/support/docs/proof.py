@@ -48,7 +48,8 @@ PROMISED
 - **The bill after a reset.** A reset in Temporal forgets what was spent after its point, and
   delegates of the run before go on: [Operating](operating.md#reset-a-turn).
 - **A message after a reset of its session.** One that was sent on to a turn which began before the
-  point of the reset is sent on to it again, and read twice: [Operating](operating.md#reset-a-session).
+  point of the reset is sent on to it again, and read twice:
+  [Operating](operating.md#reset-a-session).
 - **Temporal Cloud.** All tests run on Temporal's own development server.
 - **Real providers.** Models are scripted, or a stub that speaks the three APIs. Recorded traffic of
   real providers is parsed, and one small model runs locally.
@@ -115,11 +116,11 @@ seeds with a [focus](simulation.md#many-seeds): these have its features and no o
 aims at happens far more often. `test_simulation_planted.py`, one of the slow tests, searches them
 again.
 
-On 2026-11-28, all of them were searched again, and one was not found, in 300 seeds: an event by key
-that is sent twice. Three had lost their seeds to features that came since, and have a focus now:
-the next turn of a session after a handoff at seed 9, the jobs of a cancelled turn at 107, and the
-reminders of a session at 12. Two are also seen by the check of logins, which are asked for as
-servers ask their questions.
+On 2026-11-28, all of them were searched again. Four had lost their seeds to features that came
+since, and have a focus now: the next turn of a session after a handoff at seed 9, the jobs of a
+cancelled turn at 107, the reminders of a session at 12, and an event by key that is sent twice at
+34, since events are also sent again as the workflow that keeps them goes on in a new run. Two are
+also seen by the check of logins, which are asked for as servers ask their questions.
 
 | fault | promise | within |
 |---|---|---|

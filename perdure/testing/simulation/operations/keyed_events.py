@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from perdure.temporal.keyed_events import start_of
-from perdure.temporal.names import EMIT, REGISTER_WAITER
+from perdure.temporal.names import EMIT, KEYED_EVENTS, REGISTER_WAITER
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.calls.keyed_events import KEYED, PLACES
 from perdure.testing.simulation.clients.worker_client import WorkerClient
@@ -22,6 +22,8 @@ _SOON_S = (0, 0, 0.01, 1)
 _TIMEOUTS_S = (10, 0.3, 0.15)
 _REPEATS_S = 1.5
 _ATTEMPTS = 40
+_AGAIN = "events sent again"
+"""The sequence of the choices whether an event is sent again to a new run."""
 
 Place = tuple[str, str]
 """The name and the key of an event."""
@@ -48,7 +50,13 @@ class EventSenders:
             self._server.clock.later(self._pick(_PAUSES_S), self._send_some)
 
     def _watch(self, run: SimulatedRun) -> None:
-        """Send an event in the moment in which a turn is registered."""
+        """Send an event in the moment in which a turn is registered.
+
+        One that was sent before is sent again as the workflow that keeps it goes on in a new run.
+        """
+        is_later = run.begun.type == KEYED_EVENTS and bool(run.begun.continued)
+        if is_later and len(run.history) == 1 and self._server.choices.happens(3, beside=_AGAIN):
+            self._send_again(run.id)
         is_registered = local_type(run.history.events[-1]) == REGISTER_WAITER
         if is_registered and self._server.choices.happens(2, beside=KEYED):
             self._server.clock.later(self._pick(_SOON_S), self._send_new)
@@ -60,6 +68,12 @@ class EventSenders:
         else:
             self._send_new()
         self._later()
+
+    def _send_again(self, id: str) -> None:
+        """Send the last event again that the workflow with this id keeps."""
+        numbers = [n for n, place in enumerate(self._places) if workflow_id(*place) == id]
+        if numbers:
+            self._server.clock.later(0, lambda: self._send(numbers[-1]))
 
     def _send_new(self) -> None:
         self._places.append(self._server.choices.pick(PLACES, beside=KEYED))

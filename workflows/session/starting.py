@@ -27,13 +27,13 @@ async def start_turn(notes: Notes, number: int) -> Handle:
         TurnExistsError: Turns of both ids exist.
     """
     info = workflow.info()
-    request = notes.state.next_turn(info.workflow_id, info.run_id)
-    content = sum(parts_size(queued.parts) for queued in notes.state.queue)
-    is_stored = content > limits.UNREAD_MEDIA_BYTES  # only external storage lets so much in
-    most_bytes = limits.STORED_BYTES if is_stored else limits.PAYLOAD_BYTES
     plain = f"{info.workflow_id}/{number}"
     for is_taken in (False, True):
         turn_id = second_id(plain) if is_taken else plain
+        request = notes.state.next_turn(info.workflow_id, info.run_id)  # messages came meanwhile
+        content = sum(parts_size(queued.parts) for queued in notes.state.queue)
+        is_stored = content > limits.UNREAD_MEDIA_BYTES  # only external storage lets so much in
+        most_bytes = limits.STORED_BYTES if is_stored else limits.PAYLOAD_BYTES
         notes.note(TurnBegan(number, turn_id))
         try:
             return await workflow.start_child_workflow(

@@ -183,11 +183,11 @@ UNREAD_MESSAGES = 20
 """The number of messages to a running turn that its model has not read yet, ..."""
 UNREAD_BYTES = 256 * 1024
 """... and the size of their text together."""
+KNOWN_MESSAGES = 100
+"""The number of messages that a turn knows by their ids, so that they are read once."""
 UNREAD_MEDIA_BYTES = 1_000_000
 """The size of unread messages with images or files together, as JSON, in a worker without external
-storage; with it, `MEDIA_BYTES`.
-
-They are the input of one turn, which history holds.
+storage; with it, `MEDIA_BYTES`. They are the input of one turn, which history holds.
 """
 SESSION_BYTES = 800_000
 """The messages of a session that a new turn begins with; the oldest turns are left out."""

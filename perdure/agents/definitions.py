@@ -101,7 +101,7 @@ class ToolDefinition(Wire):
 
 UNDO_MODEL = "perdure:undo"
 """The name in the place of a model in a turn that takes an effect back."""
-RULES = 8
+RULES = 9
 """The rules of new turns."""
 _OF_THE_CALLER = "The caller of this turn adds, as far as it agrees with what is above:"
 

@@ -202,8 +202,11 @@ def _said(state: TurnState, message: Said) -> TurnState:
     """Keep a message of the user for the next model call, and deny the calls that wait.
 
     These are the calls that the turn has recorded as waiting: the workflow may know a message
-    before an answer that history has before the message.
+    before an answer that history has before the message. A session that was reset may send a
+    message again that the turn has read; before rules 9, it was read again.
     """
+    if message.id in state.inbox.taken and state.agent is not None and state.agent.rules >= 9:
+        return state
     state = replace(state, inbox=state.inbox.plus(message))
     if not message.deny_pending or state.waiting is None:
         return state
@@ -230,7 +233,7 @@ def _passed(state: TurnState) -> TurnState:
 
 
 def _begin(state: TurnState, request: TurnRequest, slot: Slot | None) -> TurnState:
-    inbox, shared = Inbox(request.said or ()), request.shared_state
+    inbox, shared = Inbox.begun_with(request.said or ()), request.shared_state
     state = replace(state, request=request, inbox=inbox, shared=shared)
     state = state.with_ledger(Ledger(request.given_budget))
     if request.origin is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,18 @@ class Inbox:
         interrupts: Whether any of them stops the model call that is running.
         has_granted: Whether the turn has made a step beyond its limit of iterations to read a
             message.
+        taken: The ids of the messages that came in, read or not: the last `limits.KNOWN_MESSAGES`.
     """
 
     unread: tuple[UserMessage, ...] = ()
     interrupts: bool = False
     has_granted: bool = False
+    taken: tuple[str, ...] = ()
+
+    @classmethod
+    def begun_with(cls, said: Sequence[UserMessage]) -> Inbox:
+        """Return the inbox of a turn that begins with some messages."""
+        return cls(unread=tuple(said), taken=tuple(one.id for one in said if one.id))
 
     @property
     def grants(self) -> bool:
@@ -42,11 +50,12 @@ class Inbox:
             self,
             unread=(*self.unread, _message(new_message)),
             interrupts=self.interrupts or new_message.now,
+            taken=(*self.taken, new_message.id)[-limits.KNOWN_MESSAGES :],
         )
 
     def emptied(self, *, grants: bool) -> Inbox:
         """Return the inbox after the model call that reads the messages was scheduled."""
-        return Inbox(has_granted=self.has_granted or grants)
+        return Inbox(has_granted=self.has_granted or grants, taken=self.taken)
 
     def check(self, new_message: Said, most_bytes: int = limits.UNREAD_MEDIA_BYTES) -> None:
         """Refuse a message that is not valid or does not fit.

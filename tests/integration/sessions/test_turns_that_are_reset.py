@@ -5,6 +5,8 @@ import secrets
 from decimal import Decimal
 
 import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowHistory
 
 from perdure import Agent, Price, tool
 from perdure.clients import Turn
@@ -35,6 +37,20 @@ async def pending_of(turn: Turn) -> PendingApproval:
             await asyncio.sleep(0.05)
 
 
+async def pending_of_another(turn: Turn, first: PendingApproval) -> PendingApproval:
+    """The call that waits for a decision, once it is another one."""
+    async with asyncio.timeout(SOON_S):
+        while (found := await pending_of(turn)) == first:  # noqa: ASYNC110 - the server is asked
+            await asyncio.sleep(0.05)
+    return found
+
+
+def turn_signals(history: WorkflowHistory) -> list[int]:
+    """The signals that a turn has got, as the ids of their events."""
+    signaled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    return [event.event_id for event in history.events if event.event_type == signaled]
+
+
 async def reset_while_it_waits(client: RecordingClient, turn_id: str) -> None:
     """Reset a turn to the last of its tasks, once it waits for a decision; then approve."""
     turn = client.turn(turn_id)
@@ -60,3 +76,32 @@ async def test_session_records_a_turn_that_was_reset_while_it_ran(runtime: Runti
 
     assert texts(messages) == ["Write to Ann.", "it is sent"]
     assert status.spent.usd > Decimal(0)
+
+
+@pytest.mark.accepts("S102")
+async def test_message_is_read_once_though_a_reset_of_its_session_sends_it_again(
+    runtime: Runtime,
+) -> None:
+    """A turn that began before the point of the reset has read it, and knows its id."""
+    model = ScriptedModel(ASKS, calls(call("send", to="Bob")), ANSWERS)
+    worker = AgentWorker([Agent(name="clerk", model="scripted:m", tools=[send])])
+    async with runtime(worker, model=model) as client:
+        session = client.session(f"chat-{secrets.token_hex(4)}", "clerk")
+        turn = await (await session.say("Write to Ann.")).turn()
+        first = await pending_of(turn)
+        run = client.temporal.get_workflow_handle(session.id)
+        begun = await run.fetch_history()
+        await session.say("And to Bob.", id="m-2", if_busy="steer")
+        await turn.approve(first)
+        second = await pending_of_another(turn, first)
+        before = len(turn_signals(await client.history(turn)))
+        await reset_to(client.temporal, session.id, begun.run_id, task_ends(begun)[-1])
+        async with asyncio.timeout(SOON_S):
+            while len(turn_signals(await client.history(turn))) == before:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        await turn.approve(second)
+        async with asyncio.timeout(SOON_S):
+            messages = await until_recorded(session, 1)
+
+    assert texts(messages) == ["Write to Ann.", "And to Bob.", "it is sent"]
+    assert texts(model.requests[-1].messages).count("And to Bob.") == 1

@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from temporalio import activity
+from temporalio.client import Client
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
@@ -30,7 +31,7 @@ from perdure.delivery.webhook import (
     message_about,
 )
 from perdure.oauth.certificates import certificates
-from perdure.temporal.histories.runs import end_of_run, last_recorded
+from perdure.temporal.histories.runs import end_of_run, last_recorded, run_instead
 from perdure.temporal.names import WEBHOOK_FAILED
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
@@ -83,14 +84,14 @@ class Webhooks:
         """
         client = activity.client()
         try:
-            ended_at = await end_of_run(client, call.turn_id, call.run_id)
+            run_id, ended_at = await _end(client, call)
             state = TurnState()
-            for _, fact in await last_recorded(client, call.turn_id, call.run_id, is_worker=True):
+            for _, fact in await last_recorded(client, call.turn_id, run_id, is_worker=True):
                 state = state if fact is None else apply(state, fact)
             assert state.ended is not None
             summary = state.ended.summary
             if summary is None:  # it was cancelled
-                run = ChildRun(turn_id=call.turn_id, run_id=call.run_id)
+                run = ChildRun(turn_id=call.turn_id, run_id=run_id)
                 summary = (await read_child(run)).summary
         except RPCError as error:
             raise unread(call.turn_id, error) from error
@@ -178,6 +179,21 @@ class Webhooks:
                     await response.aclose()
                 return
         raise failure or httpx.ConnectError("the host has no address")
+
+
+async def _end(client: Client, call: WebhookCall) -> tuple[str, datetime]:
+    """Wait until a turn is over; return the run that has ended and the time of its end.
+
+    That is another run than that of the call if an operator has reset the turn since this delivery
+    began: the new run begins none, for it has this one.
+    """
+    run_id, delivery = call.run_id, activity.info().workflow_id
+    while True:
+        ended_at = await end_of_run(client, call.turn_id, run_id)
+        instead = await run_instead(client, call.turn_id, run_id, delivery or "")
+        if not instead:
+            return run_id, ended_at
+        run_id = instead
 
 
 def not_delivered(host: str, status: int, headers: Mapping[str, str]) -> ApplicationError:

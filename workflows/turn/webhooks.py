@@ -12,7 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError, is_cancelled_exception
+from temporalio.exceptions import (
+    FailureError,
+    WorkflowAlreadyStartedError,
+    is_cancelled_exception,
+)
 
 from perdure import errors, limits
 from perdure.delivery.webhook import WaitMessage, WebhookCall, WebhookWait
@@ -31,6 +35,8 @@ _TELLS_OF_WAITS = 6
 _OTHER_REFUSED = "end-told-after-refused-on-wait"
 _CANCEL_COUNTS = "cancelled-while-a-wait-is-told"
 """The patch id of turns that are cancelled also while they tell of a wait."""
+_TAKEN = "webhook-with-another-id"
+"""The patch id of turns that begin a delivery with another id if the first one is in use."""
 
 
 class OnDone:
@@ -112,6 +118,38 @@ def _told(
 async def _start(
     url: str, what: Literal["on_done", "on_wait"], message: WaitMessage | None = None
 ) -> None:
+    try:
+        if not await _started(url, what, message):
+            workflow.logger.warning("the webhook of the turn was not started: its id is in use")
+    except FailureError as error:
+        # so the SDK reports a cancel of the turn itself
+        if is_cancelled_exception(error) and workflow.patched(_CANCEL_COUNTS):
+            raise asyncio.CancelledError from error
+        workflow.logger.warning("the webhook of the turn was not started", exc_info=True)
+
+
+async def _started(
+    url: str, what: Literal["on_done", "on_wait"], message: WaitMessage | None
+) -> bool:
+    """Start the delivery; returns False if its ids are in use.
+
+    Right after a reset to a task that has got updates, the SDK has still the random numbers of the
+    run before, which has used the first id. The second one is of the next task.
+    """
+    for is_taken in (False, True):
+        if is_taken and not workflow.patched(_TAKEN):
+            return False
+        try:
+            await _deliver(url, what, message)
+        except WorkflowAlreadyStartedError:
+            continue
+        return True
+    return False
+
+
+async def _deliver(
+    url: str, what: Literal["on_done", "on_wait"], message: WaitMessage | None
+) -> None:
     info, message_id = workflow.info(), workflow.uuid4().hex
     call = WebhookCall(
         id=f"msg_{message_id}",
@@ -120,21 +158,15 @@ async def _start(
         run_id=info.run_id,
         message=message,
     )
-    try:
-        delivery = await workflow.start_child_workflow(
-            WEBHOOK,
-            pack(call, "the webhook"),
-            id=f"{info.workflow_id}/{what}-{message_id[:_DIGITS]}",
-            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-            cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
-            static_summary=one_line(f"webhook of {info.workflow_id}", 200),
-        )
-        delivery.add_done_callback(_ignored)  # it says itself how it has ended
-    except FailureError as error:
-        # so the SDK reports a cancel of the turn itself
-        if is_cancelled_exception(error) and workflow.patched(_CANCEL_COUNTS):
-            raise asyncio.CancelledError from error
-        workflow.logger.warning("the webhook of the turn was not started", exc_info=True)
+    delivery = await workflow.start_child_workflow(
+        WEBHOOK,
+        pack(call, "the webhook"),
+        id=f"{info.workflow_id}/{what}-{message_id[:_DIGITS]}",
+        parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+        cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
+        static_summary=one_line(f"webhook of {info.workflow_id}", 200),
+    )
+    delivery.add_done_callback(_ignored)  # it says itself how it has ended
 
 
 def _ignored(delivery: asyncio.Task[Any]) -> None:

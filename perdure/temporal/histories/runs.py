@@ -109,6 +109,22 @@ async def end_of_run(client: Client, turn_id: str, run_id: str) -> datetime:
     raise ApplicationError("the turn is not over yet", type="UNAVAILABLE")
 
 
+async def run_instead(client: Client, turn_id: str, run_id: str, child_id: str) -> str:
+    """Return the id of the run that goes on instead of a run that has begun a child, since a reset.
+
+    It is empty without such a run, and for a reset to a point before the child.
+    """
+    current = (await describe(client, turn_id, retry=True)).workflow_execution_info
+    instead = current.execution.run_id
+    if instead == run_id:
+        return ""
+    async for event in client.get_workflow_handle(turn_id, run_id=instead).fetch_history_events():
+        begun = event.start_child_workflow_execution_initiated_event_attributes
+        if begun.workflow_id == child_id:
+            return instead
+    return ""
+
+
 async def last_recorded(
     client: Client, turn_id: str, run_id: str, *, is_worker: bool = False
 ) -> list[Read]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from perdure import limits
 from perdure.agents.definitions import Target
 from perdure.base import replace
+from perdure.errors import TurnCancelledError
 from perdure.turn import (
     charges,
     delegation_plan,
@@ -363,8 +364,9 @@ def failed(before: TurnState, fact: CallFailed) -> TurnState:
     if _is_late(state, fact.key):
         return state
     attempts = state.attempts.plus(replace(fact, model=target.model if target else ""))
-    waiting = _waiting_on(state, Waiting("retry", fact.error.message))
-    return replace(state, attempts=attempts, waiting=waiting)
+    is_cancelled = fact.error.code == TurnCancelledError.code  # and so is not made again
+    otherwise = None if is_cancelled else Waiting("retry", fact.error.message)
+    return replace(state, attempts=attempts, waiting=_waiting_on(state, otherwise))
 
 
 def _after_failure(

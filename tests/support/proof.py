@@ -394,7 +394,7 @@ PROMISES = (
             "batch": no("a batch takes no messages, and its turns are plain turns"),
             "local": by("Y124"),
             "release": by("Y153"),
-            "reset": by("Y124"),
+            "reset": by("S102 S104 Y124"),
             "effects": by(""),
             "undo": UNDO,
             "questions": by("J5"),
@@ -427,7 +427,7 @@ PROMISES = (
             "batch": by("E83 E84 E144 E166"),
             "local": by("T39"),
             "release": by("Y10"),
-            "reset": no("delegates of the run before go on, as documented"),
+            "reset": by("S103"),
             "effects": by("T51"),
             "undo": by("T60"),
             "questions": by("J16"),
@@ -440,6 +440,7 @@ PROMISES = (
         },
         (
             "nothing is stuck",
+            "cancels reach children",
             "a cancel reaches each task",
             "a batch ends last",
             "jobs are cancelled",
@@ -692,7 +693,7 @@ PROMISES = (
             "batch": by(""),
             "local": no("a local call ends no turn"),
             "release": by("H251 H252"),
-            "reset": by("H89"),
+            "reset": by("H89 S106"),
             "effects": by(""),
             "undo": no("it has no webhook"),
             "questions": no("its turn is a plain turn"),
@@ -1069,6 +1070,31 @@ FOUND = (
         "workflow task from ending; the simulator found it",
         "nothing is stuck; clocks of the service",
         "`0c4bf4b5`, Y176",
+    ),
+    Found(
+        "A cancel or an interrupt after a reset did not reach the delegates of a turn, the turn of "
+        "a session and the turns of a part that had begun before the point of the reset: Temporal "
+        "refuses that to the new run, which waited for them for ever",
+        "cancel reaches everything; reset",
+        "S103",
+    ),
+    Found(
+        "A message that a session sends on again after its reset was read twice; the simulator "
+        "found it",
+        "messages; session, reset",
+        "S102",
+    ),
+    Found(
+        "A message that came between two attempts of a session to start a turn, as after a reset, "
+        "counted as read, and no model was sent it; the simulator found it",
+        "messages; session, reset",
+        "S104",
+    ),
+    Found(
+        "A turn that was reset to a task that had got updates told nobody of its end, as the id of "
+        "its webhook was that of the run before; the simulator found it",
+        "webhooks; reset",
+        "S106",
     ),
 )
 """What was found where a promise meets a feature, and is mended."""

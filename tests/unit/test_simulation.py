@@ -242,7 +242,7 @@ def test_turn_whose_time_is_up_takes_over_the_messages_of_its_session() -> None:
         budget=Budget(time=timedelta(seconds=1)),
         on_exhausted="pause",
     )
-    made = simulate(73, [hurried], kind="session")
+    made = simulate(7, [hurried], kind="session")
     goes_on = [run.read for run in made.server.runs if run.closed.endswith("AS_NEW")]
     waits = [one.waiting for one in goes_on if one.request and one.request.origin]
 

@@ -17,9 +17,9 @@ from perdure.testing.simulation.simulate import Kind
 
 ROOT = Path(__file__).parents[2]
 OPERATED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (
-    ("session", 9000015, ("operators",)),
+    ("session", 9000006, ("operators",)),
     ("batch", 9000023, ("operators",)),
-    ("turn", 9000025, ("teams", "operators")),
+    ("turn", 9000004, ("teams", "operators")),
 )
 """Seeds that reset a session, a part of a batch, and a delegate."""
 CONTINUED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (

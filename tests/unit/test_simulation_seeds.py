@@ -30,6 +30,12 @@ CANCELLED_LOCALLY = 5000011
 """A session with a turn that is cancelled as it begins to wait for an event by key."""
 RESET_WITH_WEBHOOK = 0
 """A turn that is reset after its webhook was begun."""
+RESET_TWICE = 91
+"""A turn that is reset to a task that has got updates, in which it begins its webhook."""
+RESET_WHILE_ITS_END_IS_TOLD = 44
+"""A turn that is reset to a point after its webhook was begun, before that has read the end."""
+SECOND_ATTEMPT = 15
+"""A session that gets a message between two attempts to start a turn, after a reset."""
 FIRED_EARLY = 20
 """A session with a turn whose timer fires while the clock of the server is behind."""
 
@@ -77,6 +83,25 @@ def test_timer_that_fires_before_its_moment_is_set_again() -> None:
 def test_webhook_of_a_turn_that_was_reset_tells_the_end_of_that_run() -> None:
     """And not that of the run which goes on instead, whose parent waits for it."""
     made = simulate(RESET_WITH_WEBHOOK, focus=["teams", "resets"])
+
+    assert made.broken is None, made.story
+    assert made.counts["resets"]
+
+
+@pytest.mark.accepts("S106")
+@pytest.mark.parametrize("seed", [RESET_TWICE, RESET_WHILE_ITS_END_IS_TOLD])
+def test_webhook_of_a_turn_that_is_reset_at_its_end_is_sent(seed: int) -> None:
+    """One about each end: an id that is in use is replaced, and a reset is no end."""
+    made = simulate(seed, focus=["teams", "resets"])
+
+    assert made.broken is None, made.story
+    assert made.counts["resets"]
+
+
+@pytest.mark.accepts("S104")
+def test_message_between_two_attempts_to_start_a_turn_is_read() -> None:
+    """The second attempt, under another id, begins with what the session has by then."""
+    made = simulate(SECOND_ATTEMPT, kind="session", focus=["operators"])
 
     assert made.broken is None, made.story
     assert made.counts["resets"]

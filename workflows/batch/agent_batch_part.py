@@ -39,7 +39,7 @@ from perdure.turn.facts import ChildEnded
 from perdure.turn.keys import ChildKey
 from perdure.turn.wire import ChildRun, ParentRead, TurnRequest
 from perdure.values.batch_items import BatchItem
-from perdure.workflows import heartbeats
+from perdure.workflows import child_handles, heartbeats
 from perdure.workflows.turn.calls import has_ended
 
 _KEY = ChildKey(0, 0, 1)
@@ -152,7 +152,7 @@ class AgentBatchPart:
         try:
             handle = self._handles[item.id] = await _start(request, item, turn_request)
             if part.is_cancelled:
-                handle.cancel(part.cancel_reason)
+                child_handles.cancel(handle, part.cancel_reason)
             ended = outcomes.child_completed(_KEY, await handle)
         except WorkflowAlreadyStartedError as error:
             if workflow.patched(FINDS_AGAIN):
@@ -196,7 +196,7 @@ class AgentBatchPart:
         for item in list(self._handles):
             handle = self._handles.get(item)
             if handle is not None and not await has_ended(handle):
-                handle.cancel(reason)
+                child_handles.cancel(handle, reason)
         for turn_id in self._found:
             self._tasks.add(asyncio.create_task(_cancel_own(turn_id, reason)))
         self._found.clear()

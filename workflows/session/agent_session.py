@@ -68,7 +68,7 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message
-from perdure.workflows import ancestors, child_starts, moving, storage
+from perdure.workflows import ancestors, child_handles, child_starts, moving, storage
 from perdure.workflows.session import checks, next_run, recording
 from perdure.workflows.session.details import card
 from perdure.workflows.session.notes import RESULTS_FIRST, Notes
@@ -269,7 +269,7 @@ class AgentSession:
         turn = self._turn
         if turn is None or await has_ended(turn):
             return
-        turn.cancel(reason)
+        child_handles.cancel(turn, reason)
         with contextlib.suppress(ChildWorkflowError):
             await workflow.wait([turn])
 
@@ -338,7 +338,7 @@ class AgentSession:
         if turn is not None and if_busy == "steer" and await self._steer(message_id):
             return Receipt(disposition=Disposition.STEERED, turn_id=turn.id)
         if turn is not None and if_busy == "interrupt":
-            turn.cancel("a new message of the user")
+            child_handles.cancel(turn, "a new message of the user")
             return Receipt(disposition=Disposition.INTERRUPTING, turn_id=following)
         return Receipt(disposition=Disposition.QUEUED, turn_id=following)
 
@@ -353,7 +353,8 @@ class AgentSession:
         self._steering += 1
         try:
             # larger than a payload only if the message is, which external storage then holds
-            await self._turn.signal(STEER, pack(steer, most_bytes=limits.STORED_BYTES))
+            payload = pack(steer, most_bytes=limits.STORED_BYTES)
+            await child_handles.signal(self._turn, STEER, payload)
         except ApplicationError:
             self._notes.note_result(SteeringFailed(message_id))
             return False
@@ -431,7 +432,7 @@ class AgentSession:
             is_running = self._turn is not None and self._state.is_busy
             self._notes.note(TurnInterrupted(asked.reason, asked.by))
             if is_running and self._turn is not None:
-                self._turn.cancel(asked.reason or "interrupted")
+                child_handles.cancel(self._turn, asked.reason or "interrupted")
             return pack(UpdateResult(done=is_running))
 
     @interrupt.validator

@@ -25,6 +25,7 @@ from perdure.values import keywords
 from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import Task
 from perdure.values.turn_options import TurnOptions
+from perdure.workflows import child_handles
 from perdure.workflows.turn.calls import has_ended
 
 _CHECKED_ID = "checked-id"
@@ -104,7 +105,7 @@ async def _ended(
             return outcomes.child_completed(_ONLY, await asyncio.shield(handle))
         except asyncio.CancelledError:
             if not await has_ended(handle):
-                handle.cancel(workflow.cancellation_reason() or "")
+                child_handles.cancel(handle, workflow.cancellation_reason() or "")
             await workflow.wait([handle])
             raise
     except WorkflowAlreadyStartedError as error:

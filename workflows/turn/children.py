@@ -33,7 +33,7 @@ from perdure.turn.wire import ChildRun, TurnRequest
 from perdure.values.budgets import Budget
 from perdure.values.tasks import Task, headline
 from perdure.values.turn_options import OptionMark
-from perdure.workflows import ancestors, heartbeats
+from perdure.workflows import ancestors, child_handles, heartbeats
 from perdure.workflows.second_ids import second_id
 from perdure.workflows.turn import log_events
 from perdure.workflows.turn.calls import has_ended
@@ -160,7 +160,7 @@ class Children:
             handle = self._running[first] = await _start(board.state, turn_id, request)
             self._runs[key] = handle.first_execution_run_id or ""
             if first in self._stopped:
-                handle.cancel(self._stopped[first])
+                child_handles.cancel(handle, self._stopped[first])
             fact = outcomes.child_completed(key, await handle)
         except WorkflowAlreadyStartedError as error:
             fact = outcomes.child_failed(key, error)
@@ -291,7 +291,7 @@ class Children:
                 self._stopped[key] = reason
                 handle = self._running.get(key)
                 if handle is not None and not await has_ended(handle):
-                    handle.cancel(reason)
+                    child_handles.cancel(handle, reason)
 
 
 async def _start(

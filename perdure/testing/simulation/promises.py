@@ -32,6 +32,7 @@ from perdure.testing.simulation.features import (
     scheduled_message_promises,
     versions,
 )
+from perdure.testing.simulation.features.cancel_promises import cancels_reach_children
 from perdure.testing.simulation.observations import (
     Simulated,
     asks_model_after_cancel,
@@ -286,6 +287,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     nothing_is_stuck,
     nothing_raises,
     cancels_are_not_lost,
+    cancels_reach_children,
     updates_are_answered,
     recorded_once,
     effects_at_most_once,

@@ -46,10 +46,7 @@ PROMISED
   Perdure starts it at most once, or again with the same key if it is idempotent. Only the service
   behind the tool can make exactly one effect of that key.
 - **The bill after a reset.** A reset in Temporal forgets what was spent after its point, and
-  delegates of the run before go on: [Operating](operating.md#reset-a-turn).
-- **A message after a reset of its session.** One that was sent on to a turn which began before the
-  point of the reset is sent on to it again, and read twice:
-  [Operating](operating.md#reset-a-session).
+  delegates that began after it go on: [Operating](operating.md#reset-a-turn).
 - **Temporal Cloud.** All tests run on Temporal's own development server.
 - **Real providers.** Models are scripted, or a stub that speaks the three APIs. Recorded traffic of
   real providers is parsed, and one small model runs locally.

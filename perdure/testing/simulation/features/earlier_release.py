@@ -28,6 +28,7 @@ PATCHES = {
     "carries-without-deadline": ("nothing raises",),
     "check-batch": (),
     "checked-id": (),
+    "children-by-id": ("nothing is stuck", "session messages once, in order"),
     "close-after-the-record": ("session messages once, in order",),
     "continue-as-new": (),
     "continue-as-new-before-a-turn": (),
@@ -52,6 +53,7 @@ PATCHES = {
     "signal-apart": ("nothing is stuck",),
     "stops-by-an-event": ("every history replays", "no task fails", "nothing is stuck"),
     "updates-before-a-turn": ("fold is state", "session messages once, in order"),
+    "webhook-with-another-id": ("webhooks are delivered or recorded",),
 }
 """The patches of this release, each with the promises that releases without it did not keep."""
 

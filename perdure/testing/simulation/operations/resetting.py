@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perdure.temporal.names import CHILD_NEWS
 from perdure.testing.simulation.choices import BRANCHES, RESETS
 from perdure.testing.simulation.people import People
-from perdure.testing.simulation.server.history import name_of
+from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.resets import INITIATED, Resets
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.world import SimulatedBill, SimulatedWorld
 
 _PAUSES_S = (20, 5, 1, 60)
-_SOON_S = (1, 0.3, 4)
+_SOON_S, _AT_ONCE_S = (1, 0.3, 4), (0.1, 0, 0.3)
+_SIGNALED = "WORKFLOW_EXECUTION_SIGNALED"
 _DELEGATE_STARTED = "CHILD_WORKFLOW_EXECUTION_STARTED"
+_CANCELLED = "cancelled after a reset"
+"""The sequence of resets after the start of a delegate that a cancel follows."""
 _LEAVES_OUT = ((), (), ("signals",), ("updates",), ("signals", "updates"))
 
 
@@ -41,29 +45,45 @@ class TurnResets:
             self._later()
 
     def _watch(self, run: SimulatedRun) -> None:
-        """Reset the turn soon after the start of a delegate."""
-        is_start = name_of(run.history.events[-1]) == _DELEGATE_STARTED
-        if self._left and is_start and run.id == self._people.workflow_id:
+        """Reset the turn soon after the start of a delegate, or after its news that it waits.
+
+        Then the turn is cancelled, in half of the simulations.
+        """
+        if not self._left or run.id != self._people.workflow_id:
+            return
+        event = run.history.events[-1]
+        is_news = name_of(event) == _SIGNALED and attributes(event).signal_name == CHILD_NEWS
+        is_start = name_of(event) == _DELEGATE_STARTED
+        is_cancelled = (is_news or is_start) and self._server.choices.happens(2, beside=_CANCELLED)
+        if is_cancelled or is_start:
             self._left -= 1
-            self._server.clock.later(self._server.choices.pick(_SOON_S), self._reset)
+            seconds = self._server.choices.pick(_SOON_S)
+            self._server.clock.later(seconds, lambda: self._reset(is_cancelled=is_cancelled))
 
     def _later(self) -> None:
         if self._left and not self._aims:
             self._left -= 1
             self._server.clock.later(self._server.choices.pick(_PAUSES_S), self._reset)
 
-    def _reset(self) -> None:
-        """Reset the turn to one of its last tasks, or to any other one."""
+    def _reset(self, *, is_cancelled: bool = False) -> None:
+        """Reset the turn to one of its last tasks, or to any other one; then cancel it, or not."""
         base = self._server.last_run_of(self._people.workflow_id)
         points = self._resets.points(base) if base is not None else []
         if base is not None and points:
-            event_id = self._point(base, points)
+            event_id = points[0] if is_cancelled else self._point(base, points)
             leaves_out = self._server.choices.pick(_LEAVES_OUT)
             run = self._resets.reset(base, event_id, leaves_out=leaves_out)
             spent = run.read.accounts.ledger.spent
             self._world.spent[run.account] = SimulatedBill(spent.tokens, spent.usd)
             self._people.come_back()
+            if is_cancelled:
+                self._server.clock.later(self._server.choices.pick(_AT_ONCE_S), self._cancel)
         self._later()
+
+    def _cancel(self) -> None:
+        run = self._server.run_of(self._people.workflow_id)
+        if run is not None:
+            self._people.cancelled |= self._server.cancel(run, "after a reset")
 
     def _point(self, base: SimulatedRun, points: Sequence[int]) -> int:
         """Return any of the tasks, or often one beside the start of a delegate."""

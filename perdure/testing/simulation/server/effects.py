@@ -146,19 +146,26 @@ class Effects:
 
     def _cancel_child(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         child = run.children.get(self._begun(run, "child", content.child_workflow_seq))
-        self._request_cancel(run, child.workflow_id if child else "", content.reason, event_id)
+        workflow_id = child.workflow_id if child else ""
+        self.request_cancel(run, workflow_id, content.reason, event_id, is_child=True)
 
     def _cancel_other(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         workflow_id = content.workflow_execution.workflow_id
-        self._request_cancel(run, workflow_id, content.reason, event_id)
+        self.request_cancel(run, workflow_id, content.reason, event_id)
 
-    def _request_cancel(
-        self, run: SimulatedRun, workflow_id: str, reason: str, event_id: int
+    def request_cancel(
+        self,
+        run: SimulatedRun,
+        workflow_id: str,
+        reason: str,
+        event_id: int,
+        *,
+        is_child: bool = False,
     ) -> None:
-        """Cancel another workflow, soon."""
+        """Cancel another workflow, soon; with `is_child`, only if this run has started it."""
 
         def send() -> None:
-            other = self._server.run_of(workflow_id)
+            other = self._reached(run, workflow_id, is_child=is_child)
             if other is not None:
                 self._server.cancel(other, reason)
             name = "EXTERNAL_WORKFLOW_EXECUTION_CANCEL_REQUESTED"
@@ -169,8 +176,26 @@ class Effects:
         self._soon(send)
 
     def _signal(self, run: SimulatedRun, content: Any, event_id: int) -> None:
-        workflow_id = content.child_workflow_id or content.workflow_execution.workflow_id
-        self.send_signal(run, workflow_id, content.signal_name, content.args, event_id)
+        child_id = content.child_workflow_id
+        workflow_id = child_id or content.workflow_execution.workflow_id
+        name, is_child = content.signal_name, bool(child_id)
+        self.send_signal(run, workflow_id, name, content.args, event_id, is_child=is_child)
+
+    def _reached(
+        self, run: SimulatedRun, workflow_id: str, *, is_child: bool
+    ) -> SimulatedRun | None:
+        """Return the run that another one reaches by its id.
+
+        A child is reached by the run that has started it alone, and not by a run that a reset has
+        made, to which it reports nevertheless.
+        """
+        other = self._server.run_of(workflow_id)
+        if other is None or not is_child:
+            return other
+        if other.begun.parent == (run.id, run.begun.run_id):
+            return other
+        self._server.counts["children of a run before a reset"] += 1
+        return None
 
     def send_signal(
         self,
@@ -179,14 +204,16 @@ class Effects:
         name: str,
         payloads: Iterable[Payload],
         event_id: int,
+        *,
+        is_child: bool = False,
     ) -> None:
-        """Send a signal to another workflow, soon."""
+        """Send a signal to another workflow, soon; with `is_child`, only to a child of this run."""
         run.signals += 1
         fields: Fields = {"signal_name": name, "input": {"payloads": list(payloads)}}
 
         def send() -> None:
             run.signals -= 1
-            other = self._server.run_of(workflow_id)
+            other = self._reached(run, workflow_id, is_child=is_child)
             is_sent = other is not None and self._server.deliver(
                 other, "WORKFLOW_EXECUTION_SIGNALED", fields
             )
@@ -225,12 +252,12 @@ class Effects:
         """Cancel the children of a run that is over, as their parent close policy says."""
         for child in run.children.values():
             if child.policy == _REQUEST_CANCEL:
-                self._soon(lambda child=child: self._cancel_orphan(child))  # type: ignore[misc]
+                self._soon(lambda child=child: self._cancel_orphan(run, child))  # type: ignore[misc]
 
-    def _cancel_orphan(self, child: SimulatedChild) -> None:
-        run = self._server.run_of(child.workflow_id)
-        if run is not None:
-            self._server.cancel(run, "by parent close policy")
+    def _cancel_orphan(self, run: SimulatedRun, child: SimulatedChild) -> None:
+        orphan = self._reached(run, child.workflow_id, is_child=True)
+        if orphan is not None:
+            self._server.cancel(orphan, "by parent close policy")
 
     def terminate(self, run: SimulatedRun) -> None:
         """Terminate a run, as an operator does."""

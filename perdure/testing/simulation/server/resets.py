@@ -3,7 +3,8 @@
 The history of the new run begins with that of the old run up to the start of the task. The server
 ends the task, delivers again what came to the old run since then, and does again what had not ended
 at that point: timers go on, activities are handed out again, and delegates that run report to the
-new run. The old run is terminated; its other delegates go on. Its parent hears of the new run.
+new run, which can neither signal nor cancel them as its children. The old run is terminated; its
+other delegates go on. Its parent hears of the new run.
 
 A run that was continued can be reset, too. Then the last run of the chain is terminated, and its
 children are cancelled; signals and updates of the later runs are delivered to the new run as well.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Any
 
 from temporalio.api.history.v1 import HistoryEvent
 
@@ -47,6 +49,7 @@ _BEGINS = {
     "TIMER_STARTED": "timer",
     INITIATED: "child",
     "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED": "signal",
+    "REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED": "cancel",
 }
 _ENDS = (
     *("ACTIVITY_TASK_COMPLETED", "ACTIVITY_TASK_FAILED", "ACTIVITY_TASK_TIMED_OUT"),
@@ -54,7 +57,8 @@ _ENDS = (
     *("START_CHILD_WORKFLOW_EXECUTION_FAILED", "CHILD_WORKFLOW_EXECUTION_COMPLETED"),
     *("CHILD_WORKFLOW_EXECUTION_FAILED", "CHILD_WORKFLOW_EXECUTION_CANCELED"),
     *("CHILD_WORKFLOW_EXECUTION_TERMINATED", "EXTERNAL_WORKFLOW_EXECUTION_SIGNALED"),
-    "SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED",
+    *("SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED", "EXTERNAL_WORKFLOW_EXECUTION_CANCEL_REQUESTED"),
+    "REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_FAILED",
 )
 
 
@@ -220,10 +224,12 @@ class Resets:
                 left_s = max((due_ns - self._server.clock.written_ns) / 1e9, 0)
                 self._effects.fire_after(run, number, content.timer_id, left_s)
             case "signal":
-                execution = content.workflow_execution
-                self._effects.send_signal(
-                    run, execution.workflow_id, content.signal_name, content.input.payloads, number
-                )
+                to, is_child = content.workflow_execution.workflow_id, content.child_workflow_only
+                name, payloads = content.signal_name, content.input.payloads
+                self._effects.send_signal(run, to, name, payloads, number, is_child=is_child)
+            case "cancel":
+                to, is_child = _cancelled(run, content), content.child_workflow_only
+                self._effects.request_cancel(run, to, content.reason, number, is_child=is_child)
             case _:
                 self._adopt(base, run, number, event)
 
@@ -253,6 +259,13 @@ def _earlier(base: SimulatedRun, number: int) -> Iterable[tuple[SimulatedRun, in
     while base.base is not None:
         base = base.base[0]
         yield base, number
+
+
+def _cancelled(run: SimulatedRun, content: Any) -> str:
+    """Return the workflow that a run has asked to stop; of a child, the event has its beginning."""
+    if not content.child_workflow_only:
+        return str(content.workflow_execution.workflow_id)
+    return str(attributes(run.history.events[int(content.control) - 1]).workflow_id)
 
 
 def _begun_by(event: HistoryEvent) -> int:

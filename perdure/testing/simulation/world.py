@@ -218,7 +218,7 @@ class SimulatedWorld:
             paid = self.payments.make(activity, run, effect_key)
             if paid.is_error or not run.token:
                 return paid
-            started = self.jobs.start(activity, run)
+            started = self.jobs.start(activity, run, has_effect=True)
             if started.is_error:  # the tool says so, and tells the truth
                 self.payments.ledger.pop()
             return started

@@ -88,12 +88,14 @@ class StartedJob:
         tool: The tool that was called.
         token: The token of its call.
         handle: What the tool returned.
+        only_fails: Whether no result of it is a success: its tool has said that there is no effect.
     """
 
     activity: Activity
     tool: str
     token: str
     handle: str
+    only_fails: bool = False
 
 
 class JobService:
@@ -109,8 +111,10 @@ class JobService:
         self.on_start: list[Callable[[StartedJob], None]] = []
         self._choices = choices
 
-    def start(self, activity: Activity, run: ToolRun) -> ToolOutput:
+    def start(self, activity: Activity, run: ToolRun, *, has_effect: bool = False) -> ToolOutput:
         """Start the job of a call, and return its handle, unless its tool fails.
+
+        One that `has_effect` with a key tells the truth when it says that it has failed.
 
         Raises:
             PerdureError: The activity fails, after it has started the job.
@@ -119,7 +123,8 @@ class JobService:
         if fate == "refused":
             return ToolOutput(content="no job was started", is_error=True)
         handle = f"job {len(self.started) + 1};"
-        job = StartedJob(activity, run.tool or activity.type, run.token, handle)
+        only_fails = has_effect and fate == "fails"
+        job = StartedJob(activity, run.tool or activity.type, run.token, handle, only_fails)
         self.started.append(job)
         for hook in self.on_start:
             hook(job)

@@ -23,6 +23,8 @@ from perdure.values.messages import ToolCall
 
 ABOUT_JOBS = "jobs"
 """The sequence of what happens to jobs."""
+_OF_EFFECTS = "jobs with effects"
+"""The sequence of which jobs have their effects."""
 
 
 @tool(read_only=True)
@@ -88,14 +90,15 @@ class StartedJob:
         tool: The tool that was called.
         token: The token of its call.
         handle: What the tool returned.
-        only_fails: Whether no result of it is a success: its tool has said that there is no effect.
+        succeeds: Whether its effect with a key is there in the end, as each of its results says;
+            None for a job without such an effect, whose results are of both kinds.
     """
 
     activity: Activity
     tool: str
     token: str
     handle: str
-    only_fails: bool = False
+    succeeds: bool | None = None
 
 
 class JobService:
@@ -114,7 +117,7 @@ class JobService:
     def start(self, activity: Activity, run: ToolRun, *, has_effect: bool = False) -> ToolOutput:
         """Start the job of a call, and return its handle, unless its tool fails.
 
-        One that `has_effect` with a key tells the truth when it says that it has failed.
+        A tool or a job that `has_effect` with a key tells the truth when it says that it has failed.
 
         Raises:
             PerdureError: The activity fails, after it has started the job.
@@ -123,8 +126,8 @@ class JobService:
         if fate == "refused":
             return ToolOutput(content="no job was started", is_error=True)
         handle = f"job {len(self.started) + 1};"
-        only_fails = has_effect and fate == "fails"
-        job = StartedJob(activity, run.tool or activity.type, run.token, handle, only_fails)
+        succeeds = self._succeeds(fate) if has_effect else None
+        job = StartedJob(activity, run.tool or activity.type, run.token, handle, succeeds)
         self.started.append(job)
         for hook in self.on_start:
             hook(job)
@@ -133,6 +136,11 @@ class JobService:
         if fate == "raises":
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content="", handle=handle, proof=call_tokens.proof_of(run.token))
+
+    def _succeeds(self, fate: str) -> bool:
+        """Return whether a job has its effect."""
+        fails = fate == "sound" and self._choices.happens(5, beside=_OF_EFFECTS)
+        return fate != "fails" and not fails
 
     def poll(self, run: ToolRun) -> ToolOutput:
         """Return the result of a job.

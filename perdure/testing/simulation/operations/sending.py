@@ -39,13 +39,13 @@ class ResultSenders:
 
     def _begun(self, job: StartedJob) -> None:
         self._server.counts["jobs"] += 1
-        self.plan(job.activity.run.id, job.token, only_fails=job.only_fails)
+        self.plan(job.activity.run.id, job.token, succeeds=job.succeeds)
 
-    def plan(self, turn_id: str, token: str, *, only_fails: bool = False) -> None:
-        """Plan what is sent for a call, and when; failures alone with `only_fails`."""
+    def plan(self, turn_id: str, token: str, *, succeeds: bool | None = None) -> None:
+        """Plan what is sent for a call, and when: results of both kinds, or of one."""
         if self._choices.aims_at(FORGERIES):
             self._later(turn_id, _FORGED_AFTER_S, self._forged(token), *self._result())
-        plan, first = self._pick(_PLANS), self._result(only_fails=only_fails)
+        plan, first = self._pick(_PLANS), self._result(succeeds=succeeds)
         if plan == "never":
             return
         delay_s = self._pick(_DELAYS_S)
@@ -55,7 +55,7 @@ class ResultSenders:
             case "twice":
                 self._later(turn_id, later_s, token, *first)
             case "another" | "at once":
-                self._later(turn_id, later_s, token, *self._result(only_fails=only_fails))
+                self._later(turn_id, later_s, token, *self._result(succeeds=succeeds))
             case "forged":
                 self._later(turn_id, later_s, self._forged(token), *self._result())
             case "elsewhere":
@@ -66,11 +66,11 @@ class ResultSenders:
     def _pick(self, options: tuple[T, ...]) -> T:
         return self._choices.pick(options, beside=ABOUT_JOBS)
 
-    def _result(self, *, only_fails: bool = False) -> tuple[str, bool]:
+    def _result(self, *, succeeds: bool | None = None) -> tuple[str, bool]:
         """Return a result that nobody has sent yet, and whether it is a failure."""
         self._count += 1
-        fails = self._choices.happens(5, beside=ABOUT_JOBS) or only_fails
-        return f"result {self._count};", fails
+        fails = self._choices.happens(5, beside=ABOUT_JOBS)
+        return f"result {self._count};", fails if succeeds is None else not succeeds
 
     def _forged(self, token: str) -> str:
         """Return a token that names the same call, with a secret that somebody has made up."""

@@ -117,7 +117,7 @@ class JobService:
     def start(self, activity: Activity, run: ToolRun, *, has_effect: bool = False) -> ToolOutput:
         """Start the job of a call, and return its handle, unless its tool fails.
 
-        A tool or a job that `has_effect` with a key tells the truth when it says that it has failed.
+        One that `has_effect` with a key tells the truth when it or its job says that it has failed.
 
         Raises:
             PerdureError: The activity fails, after it has started the job.

@@ -219,7 +219,7 @@ class SimulatedWorld:
             if paid.is_error or not run.token:
                 return paid
             started = self.jobs.start(activity, run, has_effect=True)
-            if started.is_error or not self.jobs.started[-1].succeeds:
+            if started.is_error or self.jobs.started[-1].fails:
                 self.payments.ledger.pop()  # the tool or the job says so, and tells the truth
             return started
         if (refused := self.diary.result(activity, run)) is not None:

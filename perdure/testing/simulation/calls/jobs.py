@@ -23,8 +23,6 @@ from perdure.values.messages import ToolCall
 
 ABOUT_JOBS = "jobs"
 """The sequence of what happens to jobs."""
-_OF_EFFECTS = "jobs with effects"
-"""The sequence of which jobs have their effects."""
 
 
 @tool(read_only=True)
@@ -82,7 +80,7 @@ _POLLS = ("found", "nothing", "nothing", "nothing", "fails")
 _STOPS = ("sound", "sound", "fails")
 
 
-@dataclass(frozen=True)
+@dataclass
 class StartedJob:
     """A job that an attempt of a call has started.
 
@@ -90,15 +88,22 @@ class StartedJob:
         tool: The tool that was called.
         token: The token of its call.
         handle: What the tool returned.
-        succeeds: Whether its effect with a key is there in the end, as each of its results says;
-            None for a job without such an effect, whose results are of both kinds.
+        has_effect: Whether it has an effect with a key: then its results tell the truth about it.
+        fails: Whether that effect is not there in the end; None before a result is planned.
     """
 
     activity: Activity
     tool: str
     token: str
     handle: str
-    succeeds: bool | None = None
+    has_effect: bool = False
+    fails: bool | None = None
+
+    def says(self, *, fails: bool) -> bool:
+        """Return whether a result is a failure: with an effect, as all results of the job."""
+        if self.has_effect and self.fails is None:
+            self.fails = fails
+        return bool(self.fails) if self.has_effect else fails
 
 
 class JobService:
@@ -126,8 +131,9 @@ class JobService:
         if fate == "refused":
             return ToolOutput(content="no job was started", is_error=True)
         handle = f"job {len(self.started) + 1};"
-        succeeds = self._succeeds(fate) if has_effect else None
-        job = StartedJob(activity, run.tool or activity.type, run.token, handle, succeeds)
+        job = StartedJob(activity, run.tool or activity.type, run.token, handle, has_effect)
+        if has_effect and fate != "sound":
+            job.fails = fate == "fails"
         self.started.append(job)
         for hook in self.on_start:
             hook(job)
@@ -136,11 +142,6 @@ class JobService:
         if fate == "raises":
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content="", handle=handle, proof=call_tokens.proof_of(run.token))
-
-    def _succeeds(self, fate: str) -> bool:
-        """Return whether a job has its effect."""
-        fails = fate == "sound" and self._choices.happens(5, beside=_OF_EFFECTS)
-        return fate != "fails" and not fails
 
     def poll(self, run: ToolRun) -> ToolOutput:
         """Return the result of a job.

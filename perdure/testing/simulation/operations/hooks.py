@@ -117,7 +117,7 @@ class HookDeliveries:
 
         It is a success, so a job that fails sends none.
         """
-        if self._server.choices.happens(2, beside=_SEQUENCE) and job.succeeds is not False:
+        if self._server.choices.happens(2, beside=_SEQUENCE) and not job.fails:
             short = f"d{len(self._world.deliveries) + 1}"
             text = f"delivered result {short};"
             self._world.deliveries[short] = SentDelivery("result", job.token, text, is_signed=True)

@@ -39,13 +39,13 @@ class ResultSenders:
 
     def _begun(self, job: StartedJob) -> None:
         self._server.counts["jobs"] += 1
-        self.plan(job.activity.run.id, job.token, succeeds=job.succeeds)
+        self.plan(job.activity.run.id, job.token, job)
 
-    def plan(self, turn_id: str, token: str, *, succeeds: bool | None = None) -> None:
-        """Plan what is sent for a call, and when: results of both kinds, or of one."""
+    def plan(self, turn_id: str, token: str, job: StartedJob | None = None) -> None:
+        """Plan what is sent for a call, and when. A call of the client has no job."""
         if self._choices.aims_at(FORGERIES):
             self._later(turn_id, _FORGED_AFTER_S, self._forged(token), *self._result())
-        plan, first = self._pick(_PLANS), self._result(succeeds=succeeds)
+        plan, first = self._pick(_PLANS), self._result(job)
         if plan == "never":
             return
         delay_s = self._pick(_DELAYS_S)
@@ -55,7 +55,7 @@ class ResultSenders:
             case "twice":
                 self._later(turn_id, later_s, token, *first)
             case "another" | "at once":
-                self._later(turn_id, later_s, token, *self._result(succeeds=succeeds))
+                self._later(turn_id, later_s, token, *self._result(job))
             case "forged":
                 self._later(turn_id, later_s, self._forged(token), *self._result())
             case "elsewhere":
@@ -66,11 +66,11 @@ class ResultSenders:
     def _pick(self, options: tuple[T, ...]) -> T:
         return self._choices.pick(options, beside=ABOUT_JOBS)
 
-    def _result(self, *, succeeds: bool | None = None) -> tuple[str, bool]:
+    def _result(self, job: StartedJob | None = None) -> tuple[str, bool]:
         """Return a result that nobody has sent yet, and whether it is a failure."""
         self._count += 1
         fails = self._choices.happens(5, beside=ABOUT_JOBS)
-        return f"result {self._count};", fails if succeeds is None else not succeeds
+        return f"result {self._count};", job.says(fails=fails) if job else fails
 
     def _forged(self, token: str) -> str:
         """Return a token that names the same call, with a secret that somebody has made up."""

@@ -54,6 +54,8 @@ RESET_WHILE_ITS_END_IS_TOLD = 44
 """A turn that is reset to a point after its webhook was begun, before that has read the end."""
 SECOND_ATTEMPT = 15
 """A session that gets a message between two attempts to start a turn, after a reset."""
+RETRIED = 33
+"""A batch that is over while a turn goes on, whose part was reset and then terminated."""
 FIRED_EARLY = 20
 """A session with a turn whose timer fires while the clock of the server is behind."""
 
@@ -120,6 +122,16 @@ def test_webhook_of_a_turn_that_is_reset_at_its_end_is_sent(seed: int) -> None:
 def test_message_between_two_attempts_to_start_a_turn_is_read() -> None:
     """The second attempt, under another id, begins with what the session has by then."""
     made = simulate(SECOND_ATTEMPT, kind="session", focus=["operators"])
+
+    assert made.broken is None, made.story
+    assert made.counts["resets"]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("S49")
+def test_batch_is_run_again_when_no_turn_of_it_goes_on() -> None:
+    """The client of a person who did so before would wait for that turn."""
+    made = simulate(RETRIED, kind="batch", focus=["clocks", "operators"])
 
     assert made.broken is None, made.story
     assert made.counts["resets"]

@@ -80,8 +80,14 @@ class BatchPeople(People):
         elif self._cancel_left():
             self._server.clock.later(60, self.look)
         elif self._rounds < _ROUNDS and self._choices.happens(3):
-            self._retry()
+            if not self._has_open_turns:  # their client would wait for them
+                self._retry()
             self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
+
+    @property
+    def _has_open_turns(self) -> bool:
+        """Whether turns go on without their part, which was reset and then terminated."""
+        return any(run.begun.type == TURN and not run.closed for run in self._server.runs)
 
     def _cancel_left(self) -> bool:
         """Cancel the turns that nobody waits for since their part was reset, as the pages say.

@@ -467,6 +467,17 @@ BATCHES = (
         kind="batch",
     ),
     Planted(
+        "a part that is cancelled leaves its turns while clocks are wrong",
+        "workflows/batch/agent_batch_part.py",
+        "            if part.is_cancelled:\n"
+        "                await self._cancel(part.cancel_reason)\n            ended",
+        "            ended",
+        ("a cancel reaches each task",),
+        seeds=50,
+        kind="batch",
+        focus=("clocks",),
+    ),
+    Planted(
         "a batch forgets in a new run which parts have begun",
         "workflows/batch/agent_batch.py",
         '{"progress": self._progress}',

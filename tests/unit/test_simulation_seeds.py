@@ -20,8 +20,26 @@ FOUND: dict[tuple[Kind, int], str] = {
     ("session", 427): "a turn ends while a message to it waits for the messages before",
     ("turn", 312): "a provider is busy again before it was back",
     ("batch", 288): "news come while a batch lets a task pass before it goes on in a new run",
+    (
+        "batch",
+        157,
+    ): "a turn begins ten minutes after the cancel of its batch, by clocks that are wrong",
+    (
+        "batch",
+        176,
+    ): "a turn ends 20 minutes after the cancel of its batch, by clocks that are wrong",
+    (
+        "batch",
+        313,
+    ): "a turn begins five minutes after the cancel of its batch, by clocks that are wrong",
+    ("batch", 558): "a job whose effect has a key fails, and its call is made again",
     ("batch", 5000174): "an addition comes in the task before that",
     ("batch", 5000243): "a part asks whether there is a batch before the batch knows the part",
+    ("schedule", 82): "a job succeeds whose tool has said that it has no effect",
+    (
+        "schedule",
+        331,
+    ): "a deadline comes in the task in which a wait begins, and the turn has to end",
     ("schedule", 700016): "a message is sent again after the end of its session",
 }
 """What happened in the seeds."""

@@ -307,10 +307,10 @@ def _turns_of_round(simulated: Simulated, batch: SimulatedRun) -> dict[str, list
 
 
 def _time_of(run: SimulatedRun, name: str) -> float | None:
-    """Return the time of an event, in seconds since 1970; None if there is no such event."""
-    for event in run.history.events:
+    """Return when an event happened, in seconds since 1970; None if there is no such event."""
+    for event, moment_ns in run.history.timed:
         if name_of(event) == name:
-            return event.event_time.ToNanoseconds() / 1e9
+            return moment_ns / 1e9
     return None
 
 

@@ -22,16 +22,21 @@ _WIDTH = 160
 
 
 def story(server: SimulatedServer, broken: BrokenError | None) -> str:
-    """Return the events of all runs in the order of their times, and the broken promise."""
-    begun = START.timestamp()
+    """Return the events of all runs in their order, and the broken promise.
+
+    Each event has the time at which it happened, and by how much the clock was wrong then.
+    """
+    begun_ns = int(START.timestamp()) * 10**9
     lines: list[tuple[float, int, str]] = []
     for number, run in enumerate(server.runs):
         keys: dict[int, str] = {}
-        for event in run.history.events:
+        for event, moment_ns in run.history.timed:
             told = _told(event, keys)
-            seconds = event.event_time.ToNanoseconds() / 1e9 - begun
+            seconds = (moment_ns - begun_ns) / 1e9
+            wrong_s = (event.event_time.ToNanoseconds() - moment_ns) / 1e9
             if told and not (run.base and event.event_id < run.base[1]):
                 name = f"{run.id}, run {number + 1}"
+                name += f" (clock {wrong_s:+g} s)" if wrong_s else ""
                 lines.append((seconds, number, f"{seconds:9.3f} s  {name}: {told}"))
     lines.sort(key=lambda line: line[0])
     text = [line for *_, line in lines]

@@ -218,9 +218,9 @@ class SimulatedWorld:
             paid = self.payments.make(activity, run, effect_key)
             if paid.is_error or not run.token:
                 return paid
-            started = self.jobs.start(activity, run)
-            if started.is_error:  # the tool says so, and tells the truth
-                self.payments.ledger.pop()
+            started = self.jobs.start(activity, run, has_effect=True)
+            if started.is_error or self.jobs.started[-1].fails:
+                self.payments.ledger.pop()  # the tool or the job says so, and tells the truth
             return started
         if (refused := self.diary.result(activity, run)) is not None:
             return refused

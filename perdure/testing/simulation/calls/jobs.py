@@ -80,7 +80,7 @@ _POLLS = ("found", "nothing", "nothing", "nothing", "fails")
 _STOPS = ("sound", "sound", "fails")
 
 
-@dataclass(frozen=True)
+@dataclass
 class StartedJob:
     """A job that an attempt of a call has started.
 
@@ -88,12 +88,22 @@ class StartedJob:
         tool: The tool that was called.
         token: The token of its call.
         handle: What the tool returned.
+        has_effect: Whether it has an effect with a key: then its results tell the truth about it.
+        fails: Whether that effect is not there in the end; None before a result is planned.
     """
 
     activity: Activity
     tool: str
     token: str
     handle: str
+    has_effect: bool = False
+    fails: bool | None = None
+
+    def says(self, *, fails: bool) -> bool:
+        """Return whether a result is a failure: with an effect, as all results of the job."""
+        if self.has_effect and self.fails is None:
+            self.fails = fails
+        return bool(self.fails) if self.has_effect else fails
 
 
 class JobService:
@@ -109,8 +119,10 @@ class JobService:
         self.on_start: list[Callable[[StartedJob], None]] = []
         self._choices = choices
 
-    def start(self, activity: Activity, run: ToolRun) -> ToolOutput:
+    def start(self, activity: Activity, run: ToolRun, *, has_effect: bool = False) -> ToolOutput:
         """Start the job of a call, and return its handle, unless its tool fails.
+
+        One that `has_effect` with a key tells the truth when it or its job says that it has failed.
 
         Raises:
             PerdureError: The activity fails, after it has started the job.
@@ -119,7 +131,9 @@ class JobService:
         if fate == "refused":
             return ToolOutput(content="no job was started", is_error=True)
         handle = f"job {len(self.started) + 1};"
-        job = StartedJob(activity, run.tool or activity.type, run.token, handle)
+        job = StartedJob(activity, run.tool or activity.type, run.token, handle, has_effect)
+        if has_effect and fate != "sound":
+            job.fails = fate == "fails"
         self.started.append(job)
         for hook in self.on_start:
             hook(job)

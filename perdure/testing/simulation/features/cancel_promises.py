@@ -11,7 +11,7 @@ from perdure.testing.simulation.server.server import BrokenError
 _CANCEL = "WORKFLOW_EXECUTION_CANCEL_REQUESTED"
 _REQUEST_CANCEL = 3
 """The parent close policy of children that end with their parent."""
-_SOON_S = 2
+_SOON_NS = 2 * 10**9
 
 
 def cancels_reach_children(simulated: Simulated) -> None:
@@ -19,7 +19,6 @@ def cancels_reach_children(simulated: Simulated) -> None:
 
     The parent is the run that waits for it, also if that is one that a reset has made.
     """
-    soon_ns = int((_SOON_S + simulated.server.clock.differ_s) * 10**9)
     for child in simulated.server.runs:
         if child.begun.type != TURN or child.parent is None or child.is_cancelled:
             continue
@@ -28,7 +27,7 @@ def cancels_reach_children(simulated: Simulated) -> None:
         told_ns = _told_of_cancel_ns(parent)
         if parent.is_replaced or begun.parent_close_policy != _REQUEST_CANCEL or not told_ns:
             continue
-        if _asked_last_ns(child) > told_ns + soon_ns:
+        if _asked_last_ns(child) > told_ns + _SOON_NS:
             message = f"{parent.id} was cancelled, and this turn asks a model"
             raise BrokenError("cancels reach children", message, child)
 
@@ -36,17 +35,17 @@ def cancels_reach_children(simulated: Simulated) -> None:
 def _told_of_cancel_ns(run: SimulatedRun) -> int:
     """Return when a run was told of its cancel, in nanoseconds; 0 if it was not."""
     is_cancelled = False
-    for event in run.history.events if run.is_cancelled else ():
+    for event, moment_ns in run.history.timed if run.is_cancelled else ():
         is_cancelled = is_cancelled or name_of(event) == _CANCEL
         if is_cancelled and name_of(event) == "WORKFLOW_TASK_COMPLETED":
-            return int(event.event_time.ToNanoseconds())
+            return moment_ns
     return 0
 
 
 def _asked_last_ns(run: SimulatedRun) -> int:
     """Return when a turn asked its model for the last time, in nanoseconds; 0 if never."""
-    for event in reversed(run.history.events):
+    for event, moment_ns in reversed(run.history.timed):
         is_call = name_of(event) == "ACTIVITY_TASK_SCHEDULED"
         if is_call and attributes(event).activity_type.name == CALL_MODEL:
-            return int(event.event_time.ToNanoseconds())
+            return moment_ns
     return 0

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
+from temporalio.api.history.v1 import HistoryEvent
+
 from perdure.delivery.webhook import WaitMessage
-from perdure.temporal.names import WEBHOOK
+from perdure.temporal.names import MEMO_WAIT, WEBHOOK
 from perdure.testing.simulation.delivery_promises import call_of, check_attempts
 from perdure.testing.simulation.observations import Simulated, effects_of, last_runs
+from perdure.testing.simulation.server.history import attributes, name_of, tasks
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.turn.facts import CancelRequested, TaskBegan, WaitBegan, WaitEnded
 from perdure.turn.waiting import DELAY, PEOPLE, PROVIDER
+from perdure.values.reports import Outcome
 
 PROMISE = "waits are told once"
 
@@ -86,6 +91,26 @@ def _goes_on(before: WaitBegan | WaitEnded | None, wait: WaitBegan) -> bool:
     return is_same and not wait.limit
 
 
+def _came_with_its_deadline(turn: SimulatedRun) -> bool:
+    """Return whether a turn has timed out in the task in which its last wait began.
+
+    The wait goes on as long as the turn takes to end.
+    """
+    if turn.read.ended is None or turn.read.ended.outcome is not Outcome.TIMED_OUT:
+        return False
+    began = [task for task in tasks(turn.history.events) if any(map(_tells, task.written))]
+    return bool(began) and any(name_of(event) == "TIMER_FIRED" for event in began[-1].news)
+
+
+def _tells(event: HistoryEvent) -> bool:
+    """Return whether an event begins a wait that is told."""
+    if name_of(event) != "WORKFLOW_PROPERTIES_MODIFIED":
+        return False
+    memo = attributes(event).upserted_memo.fields
+    shown = json.loads(memo[MEMO_WAIT].data or "null") if MEMO_WAIT in memo else None
+    return shown is not None and shown.get("kind") in _TOLD
+
+
 def _check_order(
     turn: SimulatedRun,
     told: Sequence[WaitMessage | None],
@@ -97,10 +122,11 @@ def _check_order(
     if DELAY in kinds:
         raise BrokenError(PROMISE, "it tells that it has not begun yet", turn)
     left = list(kinds)
+    last_is_over = (turn.is_delegate and turn.is_cancelled) or _came_with_its_deadline(turn)
     for wait, has_lasted in waits if url is not None else ():
         if left and left[0] == wait.kind:
             left.pop(0)
-        elif has_lasted and not (turn.is_delegate and turn.is_cancelled and wait is waits[-1][0]):
+        elif has_lasted and not (last_is_over and wait is waits[-1][0]):
             raise BrokenError(PROMISE, f"it has told of {kinds}, and not of {wait.kind}", turn)
     if left:
         raise BrokenError(PROMISE, f"it has told of {kinds}, and {left} are no waits", turn)

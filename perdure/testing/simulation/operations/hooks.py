@@ -113,8 +113,11 @@ class HookDeliveries:
         self._later()
 
     def _answer(self, job: StartedJob) -> None:
-        """Send the result of a job to the hook of calls; of most jobs others send it."""
-        if self._server.choices.happens(2, beside=_SEQUENCE):
+        """Send the result of a job to the hook of calls; of most jobs others send it.
+
+        It is a success, so a job that fails sends none.
+        """
+        if self._server.choices.happens(2, beside=_SEQUENCE) and not job.fails:
             short = f"d{len(self._world.deliveries) + 1}"
             text = f"delivered result {short};"
             self._world.deliveries[short] = SentDelivery("result", job.token, text, is_signed=True)

@@ -39,13 +39,13 @@ class ResultSenders:
 
     def _begun(self, job: StartedJob) -> None:
         self._server.counts["jobs"] += 1
-        self.plan(job.activity.run.id, job.token)
+        self.plan(job.activity.run.id, job.token, job)
 
-    def plan(self, turn_id: str, token: str) -> None:
-        """Plan what is sent for a call, and when."""
+    def plan(self, turn_id: str, token: str, job: StartedJob | None = None) -> None:
+        """Plan what is sent for a call, and when. A call of the client has no job."""
         if self._choices.aims_at(FORGERIES):
             self._later(turn_id, _FORGED_AFTER_S, self._forged(token), *self._result())
-        plan, first = self._pick(_PLANS), self._result()
+        plan, first = self._pick(_PLANS), self._result(job)
         if plan == "never":
             return
         delay_s = self._pick(_DELAYS_S)
@@ -55,7 +55,7 @@ class ResultSenders:
             case "twice":
                 self._later(turn_id, later_s, token, *first)
             case "another" | "at once":
-                self._later(turn_id, later_s, token, *self._result())
+                self._later(turn_id, later_s, token, *self._result(job))
             case "forged":
                 self._later(turn_id, later_s, self._forged(token), *self._result())
             case "elsewhere":
@@ -66,10 +66,11 @@ class ResultSenders:
     def _pick(self, options: tuple[T, ...]) -> T:
         return self._choices.pick(options, beside=ABOUT_JOBS)
 
-    def _result(self) -> tuple[str, bool]:
+    def _result(self, job: StartedJob | None = None) -> tuple[str, bool]:
         """Return a result that nobody has sent yet, and whether it is a failure."""
         self._count += 1
-        return f"result {self._count};", self._choices.happens(5, beside=ABOUT_JOBS)
+        fails = self._choices.happens(5, beside=ABOUT_JOBS)
+        return f"result {self._count};", job.says(fails=fails) if job else fails
 
     def _forged(self, token: str) -> str:
         """Return a token that names the same call, with a secret that somebody has made up."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+
+from perdure.testing.simulation.server.clock import VirtualClock
 
 Fields = dict[str, Any]
 """The fields of the attributes of an event."""
@@ -72,33 +74,44 @@ class SimulatedHistory:
 
     Attributes:
         events: The events, in order.
+        moments_ns: When each of them happened, in nanoseconds since 1970. The time in the event is
+            another one if the clock of the machine that wrote it was wrong.
         size_bytes: Their size.
     """
 
     def __init__(self) -> None:
         self.events: list[HistoryEvent] = []
+        self.moments_ns: list[int] = []
         self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self.events)
 
-    def add(self, now_ns: int, name: str, fields: Fields) -> HistoryEvent:
-        """Write an event."""
+    @property
+    def timed(self) -> Sequence[tuple[HistoryEvent, int]]:
+        """The events, each with its moment."""
+        return tuple(zip(self.events, self.moments_ns, strict=True))
+
+    def add(self, clock: VirtualClock, name: str, fields: Fields) -> HistoryEvent:
+        """Write an event that happens now."""
         event = event_of(len(self.events) + 1, name, fields)
-        event.event_time.FromNanoseconds(now_ns)
+        event.event_time.FromNanoseconds(clock.written_ns)
         self.events.append(event)
+        self.moments_ns.append(clock.now_ns)
         self.size_bytes += event.ByteSize()
         return event
 
-    def copy(self, events: Iterable[HistoryEvent]) -> None:
-        """Begin with the events of another history."""
-        for event in events:
+    def copy(self, other: SimulatedHistory, count: int) -> None:
+        """Begin with the first events of another history."""
+        self.moments_ns += other.moments_ns[:count]
+        for event in other.events[:count]:
             self.events.append(event)
             self.size_bytes += event.ByteSize()
 
     def take_back(self, count: int) -> None:
         """Remove the last events, which the server had not written for good."""
         for _ in range(count):
+            self.moments_ns.pop()
             self.size_bytes -= self.events.pop().ByteSize()
 
 

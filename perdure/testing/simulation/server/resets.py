@@ -113,7 +113,7 @@ class Resets:
         begun = replace(base.begun, run_id=run_id, origin=origin, earlier=earlier)
         begun = replace(begun, account=run_id) if has_account else begun
         run = SimulatedRun(begun, base.parent, base=(base, event_id))
-        run.history.copy(base.history.events[: event_id - 1])
+        run.history.copy(base.history, event_id - 1)
         run.seen = _seen(run.history.events)
         run.is_cancelled = any(name_of(one) == _CANCEL for one in run.history.events)
         run.updates = _updates(base, run.history.events)

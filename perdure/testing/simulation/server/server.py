@@ -181,7 +181,7 @@ class SimulatedServer:
 
     def write(self, run: SimulatedRun, name: str, fields: Fields) -> int:
         """Write an event, and return its number."""
-        event = run.history.add(self.clock.written_ns, name, fields)
+        event = run.history.add(self.clock, name, fields)
         self.counts["events"] += 1
         for hook in self.on_event:
             hook(run)

@@ -88,12 +88,14 @@ class StartedJob:
         tool: The tool that was called.
         token: The token of its call.
         handle: What the tool returned.
+        has_effect: Whether its effect has a key.
     """
 
     activity: Activity
     tool: str
     token: str
     handle: str
+    has_effect: bool
 
 
 class JobService:
@@ -101,11 +103,14 @@ class JobService:
 
     Attributes:
         started: All jobs, in order.
+        fails: Whether the tool or the results of a job with an effect say that it failed, by its
+            token. Both tell the truth.
         on_start: Called with each job, before its tool returns.
     """
 
     def __init__(self, choices: Choices) -> None:
         self.started: list[StartedJob] = []
+        self.fails: dict[str, bool] = {}
         self.on_start: list[Callable[[StartedJob], None]] = []
         self._choices = choices
 
@@ -116,10 +121,13 @@ class JobService:
             PerdureError: The activity fails, after it has started the job.
         """
         fate = self._choices.pick(_STARTS, beside=ABOUT_JOBS)
+        if fate in ("refused", "fails"):
+            self.fails[run.token] = True
         if fate == "refused":
             return ToolOutput(content="no job was started", is_error=True)
         handle = f"job {len(self.started) + 1};"
-        job = StartedJob(activity, run.tool or activity.type, run.token, handle)
+        name = run.tool or activity.type
+        job = StartedJob(activity, name, run.token, handle, has_effect=name == ship.name)
         self.started.append(job)
         for hook in self.on_start:
             hook(job)

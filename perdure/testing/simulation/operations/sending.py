@@ -34,18 +34,20 @@ class ResultSenders:
     def __init__(self, server: SimulatedServer, service: JobService) -> None:
         self._server = server
         self._choices = server.choices
+        self._service = service
         self._count = 0
         service.on_start.append(self._begun)
 
     def _begun(self, job: StartedJob) -> None:
         self._server.counts["jobs"] += 1
-        self.plan(job.activity.run.id, job.token)
+        self.plan(job.activity.run.id, job.token, has_effect=job.has_effect)
 
-    def plan(self, turn_id: str, token: str) -> None:
+    def plan(self, turn_id: str, token: str, *, has_effect: bool = False) -> None:
         """Plan what is sent for a call, and when."""
+        new_result = partial(self._result, token if has_effect else "")
         if self._choices.aims_at(FORGERIES):
-            self._later(turn_id, _FORGED_AFTER_S, self._forged(token), *self._result())
-        plan, first = self._pick(_PLANS), self._result()
+            self._later(turn_id, _FORGED_AFTER_S, self._forged(token), *new_result())
+        plan, first = self._pick(_PLANS), new_result()
         if plan == "never":
             return
         delay_s = self._pick(_DELAYS_S)
@@ -55,21 +57,27 @@ class ResultSenders:
             case "twice":
                 self._later(turn_id, later_s, token, *first)
             case "another" | "at once":
-                self._later(turn_id, later_s, token, *self._result())
+                self._later(turn_id, later_s, token, *new_result())
             case "forged":
-                self._later(turn_id, later_s, self._forged(token), *self._result())
+                self._later(turn_id, later_s, self._forged(token), *new_result())
             case "elsewhere":
-                content, is_error = self._result()
+                content, is_error = new_result()
                 send = partial(self._send_elsewhere, token, content, is_error)
                 self._server.clock.later(later_s, send)
 
     def _pick(self, options: tuple[T, ...]) -> T:
         return self._choices.pick(options, beside=ABOUT_JOBS)
 
-    def _result(self) -> tuple[str, bool]:
-        """Return a result that nobody has sent yet, and whether it is a failure."""
+    def _result(self, token_of_effect: str) -> tuple[str, bool]:
+        """Return a result that nobody has sent yet, and whether it is a failure.
+
+        All results of a job with an effect say the same of that: the effect is there or not.
+        """
         self._count += 1
-        return f"result {self._count};", self._choices.happens(5, beside=ABOUT_JOBS)
+        is_error = self._choices.happens(5, beside=ABOUT_JOBS)
+        if token_of_effect:
+            is_error = self._service.fails.setdefault(token_of_effect, is_error)
+        return f"result {self._count};", is_error
 
     def _forged(self, token: str) -> str:
         """Return a token that names the same call, with a secret that somebody has made up."""

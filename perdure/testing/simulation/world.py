@@ -218,7 +218,7 @@ class SimulatedWorld:
             paid = self.payments.make(activity, run, effect_key)
             if paid.is_error or not run.token:
                 return paid
-            return self._started_with_effect(activity, run)
+            return self.jobs.start_with_effect(activity, run, self.payments.ledger)
         if (refused := self.diary.result(activity, run)) is not None:
             return refused
         inquiry = None if name in DIARY_TOOLS else self.servers.inquiry(activity, run)
@@ -231,15 +231,6 @@ class SimulatedWorld:
         if self._choices.happens(20):
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content=f"done: {activity.key}", is_error=self._choices.happens(6))
-
-    def _started_with_effect(self, activity: Activity, run: ToolRun) -> ToolOutput:
-        """Start a job whose effect is there, unless its tool or its result says that it failed."""
-        payment = self.payments.ledger.pop()
-        try:
-            return self.jobs.start(activity, run)
-        finally:
-            if not self.jobs.fails.get(run.token):
-                self.payments.ledger.append(payment)
 
     def resolved(self, definition: RawValue) -> RawValue:
         """Return the definition of an agent with what its servers list now."""

@@ -14,7 +14,7 @@ from perdure.agents.tools import tool
 from perdure.errors import PerdureError
 from perdure.temporal import failures
 from perdure.temporal.payloads import pack, unpack
-from perdure.testing.simulation.calls.payments import SETTLED, find, refund
+from perdure.testing.simulation.calls.payments import SETTLED, Payment, find, refund
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.server.runs import Activity
 from perdure.turn import call_tokens
@@ -136,6 +136,21 @@ class JobService:
         if fate == "raises":
             raise PerdureError("the tool failed oddly")
         return ToolOutput(content="", handle=handle, proof=call_tokens.proof_of(run.token))
+
+    def start_with_effect(
+        self, activity: Activity, run: ToolRun, ledger: list[Payment]
+    ) -> ToolOutput:
+        """Start a job whose effect is the last of a ledger, and is not there if the job fails.
+
+        Raises:
+            PerdureError: The activity fails, after it has started the job.
+        """
+        payment = ledger.pop()
+        try:
+            return self.start(activity, run)
+        finally:
+            if not self.fails.get(run.token):
+                ledger.append(payment)
 
     def poll(self, run: ToolRun) -> ToolOutput:
         """Return the result of a job.

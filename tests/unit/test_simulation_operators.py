@@ -23,7 +23,7 @@ OPERATED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (
 )
 """Seeds that reset a session, a part of a batch, and a delegate."""
 CONTINUED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (
-    ("session", 9000034, ("operators",)),
+    ("session", 9000234, ("operators",)),
     ("session", 9000039, ("operators",)),
 )
 """Seeds that reset a run of a session, and of a turn of a session, which was continued."""

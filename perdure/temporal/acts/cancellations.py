@@ -9,6 +9,7 @@ of the process.
 from __future__ import annotations
 
 import json
+import re
 
 from pydantic import TypeAdapter, ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
@@ -27,6 +28,10 @@ _BY = "by:"
 _ERASED = "(erased)"
 _UNREADABLE = ("(encrypted with the key ", _ERASED)
 """How `revealed` begins in place of what it cannot read."""
+_OF_WORKFLOW = re.compile(
+    r"Cancel requested by workflow with run id [0-9a-f-]{36}(?: with reason: )?"
+)
+"""How the SDK begins the reason of a workflow that cancels another one."""
 _HIDDEN = TypeAdapter(tuple[str, str])
 """The reason and the name, as they are hidden together."""
 
@@ -63,7 +68,7 @@ def requested(event: HistoryEvent, converter: DataConverter) -> tuple[str, str |
 
 def is_hidden(event: HistoryEvent, converter: DataConverter) -> bool:
     """Return whether reason and name of a request are encrypted, and cannot be read here."""
-    cause = event.workflow_execution_cancel_requested_event_attributes.cause
+    cause = _said(event.workflow_execution_cancel_requested_event_attributes.cause)
     text = revealed(cause, converter.payload_codec)
     return text != cause and text.startswith(_UNREADABLE)
 
@@ -80,8 +85,15 @@ def reason_in(cause: str, codec: PayloadCodec | None) -> str:
     return _with_name(cause, codec)[0]
 
 
+def _said(cause: str) -> str:
+    """Return a reason without the words of the SDK about the workflow that has given it."""
+    words = _OF_WORKFLOW.match(cause)
+    return cause[words.end() :] if words else cause
+
+
 def _with_name(cause: str, codec: PayloadCodec | None) -> tuple[str, str | None]:
     """Return the reason and the name of a request, which may be hidden."""
+    cause = _said(cause)
     text = revealed(cause, codec)
     if text == cause or not text.startswith('["'):
         return text, None

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from perdure.temporal.names import TURN
 from perdure.testing.simulation.simulate import Kind, simulate
 
 _CHUNK = 25
@@ -42,6 +43,7 @@ def _chunk(chunk: tuple[Kind, range, Sequence[str]]) -> tuple[Counter[str], list
         made = simulate(seed, kind=kind, focus=focus)
         counts += made.counts
         counts["workflow runs"] += len(made.server.runs)
+        counts["turns"] += len({run.id for run in made.server.runs if run.begun.type == TURN})
         if made.broken is not None:
             broken.append(seed)
     return counts, broken

@@ -231,6 +231,27 @@ async def test_keys_rotate_while_turns_run(perdure_server: str) -> None:
     assert started.metadata["encryption-key-id"] == b"k2"
 
 
+@pytest.mark.accepts("S103")
+async def test_reason_that_a_turn_gives_its_delegate_is_hidden(perdure_runtime: Runtime) -> None:
+    """The delegate ends with it, and Temporal does not have it."""
+    lead = Agent(name="lead", model="scripted:m", delegates=[PAYER])
+    hands_on = calls(call("delegate_to_agent", agent="payer", task="Pay."))
+    model = ScriptedModel(hands_on, calls(call("pay", to="Ann")))
+    async with perdure_runtime(AgentWorker([lead, PAYER]), model=model) as client:
+        turn = await client.start("lead", "go")
+        delegate = client.turn(f"{turn.id}/payer-1")
+        async with asyncio.timeout(60):
+            while model.call_count < 2:  # noqa: ASYNC110 - the worker asks it
+                await asyncio.sleep(0.05)
+        await pending(delegate)
+        await turn.cancel("a private matter")
+        with pytest.raises(errors.TurnCancelledError, match=r"cancelled: a private matter$"):
+            await delegate.result()
+        history = await history_of(client, delegate.id)
+
+    assert not any(b"private" in event.SerializeToString() for event in history.events)
+
+
 async def replayed_into(client: Client, turn_id: str, payload: Payload, queue: str) -> None:
     """Start a turn with the encrypted input of another one, as somebody without a key may."""
     request = StartWorkflowExecutionRequest(

@@ -151,7 +151,9 @@ class Effects:
 
     def _cancel_other(self, run: SimulatedRun, content: Any, event_id: int) -> None:
         workflow_id = content.workflow_execution.workflow_id
-        self.request_cancel(run, workflow_id, content.reason, event_id)
+        said = f"Cancel requested by workflow with run id {run.begun.run_id}"
+        reason = f"{said} with reason: {content.reason}" if content.reason else said
+        self.request_cancel(run, workflow_id, reason, event_id)
 
     def request_cancel(
         self,

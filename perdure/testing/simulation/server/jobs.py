@@ -8,6 +8,7 @@ from typing import Any
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
+from perdure.temporal.acts import cancellations
 from perdure.testing.simulation.server.history import RESET, attributes, name_of
 from perdure.testing.simulation.server.sdk import Job, seed_of
 
@@ -121,7 +122,7 @@ def _signalled(job: Job, event: Any, numbers: Numbers) -> bool:
 
 
 def _cancel(job: Job, event: Any, numbers: Numbers) -> bool:
-    job.cancel_workflow.reason = event.cause
+    job.cancel_workflow.reason = cancellations.reason_in(event.cause, None)
     return True
 
 

@@ -397,7 +397,7 @@ OF_FEATURES = (
         "a wait for a job looks at the clock",
         "workflows/turn/call_waits.py",
         "agent.rules >= 8",
-        "agent.rules >= 9",
+        "False",
         (REPLAYS,),
         focus=("jobs",),
     ),

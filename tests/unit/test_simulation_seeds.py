@@ -22,6 +22,7 @@ FOUND: dict[tuple[Kind, int], str] = {
     ("session", 340): "a session is forked after its reset, and the fork has a budget of its own",
     ("session", 309): "the result of a job with an effect says that the job has failed",
     ("session", 468): "a reminder that came after the point of a reset comes again",
+    ("turn", 736): "the clock goes back between two messages to a receiver of push notifications",
     ("batch", 288): "news come while a batch lets a task pass before it goes on in a new run",
     ("batch", 5000174): "an addition comes in the task before that",
     ("batch", 5000243): "a part asks whether there is a batch before the batch knows the part",

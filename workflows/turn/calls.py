@@ -139,6 +139,7 @@ class Calls:
                 _cancel(key, handle)
                 if self._board.is_new(scheduled):
                     self._board.withdraw(scheduled)
+                    del self._open[key]
                     raise
             await self._stopped(key, handle)
             raise

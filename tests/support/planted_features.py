@@ -344,6 +344,23 @@ OF_FEATURES = (
         focus=("operators",),
     ),
     Planted(
+        "an input guardrail sees no message after the task",
+        "workflows/turn/middleware.py",
+        "        while checks and (new := self._unchecked) and workflow.patched(_CHECKS_MESSAGES):",
+        "        while False and (new := self._unchecked) and workflow.patched(_CHECKS_MESSAGES):",
+        ("refused messages reach no model",),
+        focus=("inputs",),
+    ),
+    Planted(
+        "the record of a session has refused messages",
+        "perdure/temporal/histories/turn_records.py",
+        "    if messages and not is_checked:",
+        "    if False:",
+        ("refused messages reach no model",),
+        kind="session",
+        focus=("inputs",),
+    ),
+    Planted(
         "a webhook whose id is in use is not begun with another one",
         "workflows/turn/webhooks.py",
         "    for is_taken in (False, True):",

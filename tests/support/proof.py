@@ -325,7 +325,7 @@ PROMISES = (
             "delegate": by("G24 G26 U33"),
             "parallel": by("Y121"),
             "handoff": by("U20 U31"),
-            "session": by("G22 G26 G36"),
+            "session": by("G22 G26 G36 S126"),
             "fork": by("G23 G36"),
             "resume": by("G23"),
             "carry": by("G22 G36 U32"),
@@ -344,7 +344,7 @@ PROMISES = (
             "builds": MOVE,
             "versions": by(""),
         },
-        ("refused text leaves by no door",),
+        ("refused text leaves by no door", "refused messages reach no model"),
     ),
     Promise(
         "decided once",
@@ -1077,6 +1077,12 @@ FOUND = (
         "refuses that to the new run, which waited for them for ever",
         "cancel reaches everything; reset",
         "S103",
+    ),
+    Found(
+        "A message that an input guardrail had refused was read by the model of the session's next "
+        "turn; the simulator found it",
+        "refused text; session",
+        "S126",
     ),
     Found(
         "A message that a session sends on again after its reset was read twice; the simulator "

@@ -148,7 +148,7 @@ class SessionPeople(People):
         self._left -= 1
         if self._left < -_MOST_UNPLANNED:  # each of them causes more of what people react to
             return
-        text = f"message {len(self.sent)} of {self.workflow_id}"
+        text = f"{self._word()} {len(self.sent)} of {self.workflow_id}"
         if wish is not None:
             self._send(session, SAY, Say(text=text, if_busy=wish))
         else:

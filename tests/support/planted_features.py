@@ -429,6 +429,16 @@ OF_FEATURES = (
         focus=("reminders",),
     ),
     Planted(
+        "calls that end in the task of a cancel count in the order of the calls",
+        "workflows/turn/calls.py",
+        "            self._ended.append(key)\n",
+        "            pass\n",
+        (FOLD,),
+        seeds=160,
+        kind="session",
+        focus=("operators",),
+    ),
+    Planted(
         "a timer that has fired before its moment is waited for again",
         "workflows/turn/clock.py",
         "            if not is_early:\n                return\n",

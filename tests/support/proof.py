@@ -1102,5 +1102,12 @@ FOUND = (
         "webhooks; reset",
         "S106",
     ),
+    Found(
+        "Calls that ended in the task that sees a cancel counted in the order of the calls for the "
+        "turn, which takes back in that order, and as they ended for its readers; the simulator "
+        "found it",
+        "fold is state, effects are taken back once; cancel",
+        "S116",
+    ),
 )
 """What was found where a promise meets a feature, and is mended."""

@@ -26,7 +26,7 @@ from perdure.agents.tracebacks import named, place_of, raised, raised_unquoted
 from perdure.errors import PerdureError
 from perdure.schemas import output_type
 from perdure.schemas.strict_schema import Schema
-from perdure.turn import ending
+from perdure.turn import ending, withheld
 from perdure.turn.hook_values import HookCall, ObserverCall
 from perdure.turn.state import TurnState
 from perdure.turn.wire import Noted, TurnRequest
@@ -69,7 +69,11 @@ class Hooks:
         report = report.model_copy(update={**unchecked, "messages": state.all_messages})
         if call.moment == "before":
             for noun, task in _tasks(state, call.messages):
-                await _pass(item, call, task, noun)
+                try:
+                    await _pass(item, call, task, noun)
+                except errors.GuardrailError as error:
+                    error.context.setdefault("refused", noun)
+                    raise
         else:
             await _pass(item, call, await _typed(report, state, agent), "the answer")
         return Noted()
@@ -117,7 +121,7 @@ def _tasks(state: TurnState, messages: Sequence[str]) -> Iterator[tuple[str, Tas
     for message in _unread(state, messages) if messages else _first_messages(request):
         has_media = any(isinstance(part, Media) for part in message.parts)
         content = message.parts if has_media else message.text
-        yield "a message", request.task.model_copy(update={"content": content})
+        yield withheld.A_MESSAGE, request.task.model_copy(update={"content": content})
 
 
 def _unread(state: TurnState, ids: Sequence[str]) -> Sequence[UserMessage]:

@@ -6,11 +6,12 @@ transcript (a report, a session, a fork, a gateway) shows it as `shown` returns 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from perdure.base import replace
+from perdure.errors import ErrorInfo, GuardrailError
 from perdure.schemas import output_type
-from perdure.turn.facts import TurnEnded
+from perdure.turn.facts import HookEnded, TurnEnded
 from perdure.turn.state import TurnState
 from perdure.values.messages import AssistantMessage, Message, Text, ToolMessage, UserMessage
 from perdure.values.reports import Step
@@ -18,8 +19,16 @@ from perdure.values.reports import Step
 MARK = "[This answer is withheld: the checks of its agent have not let it pass."
 """The beginning of the text in the place of such an answer."""
 
+TASK_MARK = "[This message is withheld: the checks of its agent have not let it pass."
+"""The beginning of the text in the place of such a message of the user."""
+
+A_MESSAGE = "a message"
+"""What a check of a turn's beginning has refused if it is not the task."""
+
 OBJECTION = f"{output_type.OBJECTION}. The reason is withheld with the answer."
 """The text in the place of an objection to such an answer, which may quote it."""
+
+_NOT_CHECKED: ErrorInfo = GuardrailError("it has not checked the task").info()
 
 
 def may_stream(state: TurnState) -> bool:
@@ -82,6 +91,25 @@ def without_answers(state: TurnState, *, has_passed: bool = False) -> TurnState:
     )
 
 
+def task_has_passed(state: TurnState, checks: Iterable[HookEnded]) -> bool:
+    """Return whether all checks of its agent have let the task of a turn pass, by their ends.
+
+    The last of them may have let it pass, and then refused another message of the user.
+    """
+    stages = enumerate(state.agent.middleware if state.agent else (), 1)
+    places = [place for place, stage in stages if stage.has_before]
+    ended = {one.key.place: one.error for one in checks if one.key.moment == "before"}
+    errors = [ended.get(place, _NOT_CHECKED) for place in places]
+    if errors and errors[-1] is not None and errors[-1].context.get("refused") == A_MESSAGE:
+        errors.pop()
+    return not any(errors)
+
+
+def task_mark(state: TurnState) -> UserMessage:
+    """Return what stands in the place of a task that the checks have not let pass."""
+    return UserMessage.of(_mark(state.ended, TASK_MARK))
+
+
 def _unpassed(state: TurnState, has_passed: bool) -> Sequence[AssistantMessage]:
     """Return the answers that have not passed, and do not equal an answer that has."""
     steps = state.all_steps
@@ -105,12 +133,12 @@ def _of_unknown_steps(state: TurnState) -> Iterator[AssistantMessage]:
             yield message
 
 
-def _mark(ended: TurnEnded | None) -> str:
+def _mark(ended: TurnEnded | None, mark: str = MARK) -> str:
     if ended is None:
-        return f"{MARK}]"
+        return f"{mark}]"
     error = ended.summary.error if ended.summary else None
     outcome = ended.outcome.value.replace("_", " ")
-    return f"{MARK} The turn ended: {outcome}{f' ({error.code})' if error else ''}.]"
+    return f"{mark} The turn ended: {outcome}{f' ({error.code})' if error else ''}.]"
 
 
 def _is_answer(step: Step) -> bool:

@@ -91,7 +91,7 @@ FINDINGS = (
     Finding(
         "An input guardrail saw the task alone, and no later message",
         "`7e4bebf`, U21",
-        reason="the input guardrails of the simulator let everything pass",
+        "an input guardrail sees no message after the task",
     ),
     Finding(
         "A delegate that was terminated counted nothing if the worker was lost that read its"

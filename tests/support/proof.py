@@ -325,7 +325,7 @@ PROMISES = (
             "delegate": by("G24 G26 U33"),
             "parallel": by("Y121"),
             "handoff": by("U20 U31"),
-            "session": by("G22 G26 G36"),
+            "session": by("G22 G26 G36 S126"),
             "fork": by("G23 G36"),
             "resume": by("G23"),
             "carry": by("G22 G36 U32"),
@@ -344,7 +344,7 @@ PROMISES = (
             "builds": MOVE,
             "versions": by(""),
         },
-        ("refused text leaves by no door",),
+        ("refused text leaves by no door", "refused messages reach no model"),
     ),
     Promise(
         "decided once",
@@ -1079,6 +1079,12 @@ FOUND = (
         "S103",
     ),
     Found(
+        "A message that an input guardrail had refused was read by the model of the session's next "
+        "turn; the simulator found it",
+        "refused text; session",
+        "S126",
+    ),
+    Found(
         "A message that a session sends on again after its reset was read twice; the simulator "
         "found it",
         "messages; session, reset",
@@ -1095,6 +1101,13 @@ FOUND = (
         "its webhook was that of the run before; the simulator found it",
         "webhooks; reset",
         "S106",
+    ),
+    Found(
+        "Calls that ended in the task that sees a cancel counted in the order of the calls for the "
+        "turn, which takes back in that order, and as they ended for its readers; the simulator "
+        "found it",
+        "fold is state, effects are taken back once; cancel",
+        "S116",
     ),
 )
 """What was found where a promise meets a feature, and is mended."""

@@ -19,6 +19,10 @@ FOUND: dict[tuple[Kind, int], str] = {
     ("session", 55): "two runs draw the same randomness",
     ("session", 427): "a turn ends while a message to it waits for the messages before",
     ("turn", 312): "a provider is busy again before it was back",
+    ("session", 340): "a session is forked after its reset, and the fork has a budget of its own",
+    ("session", 309): "the result of a job with an effect says that the job has failed",
+    ("session", 468): "a reminder that came after the point of a reset comes again",
+    ("turn", 736): "the clock goes back between two messages to a receiver of push notifications",
     ("batch", 288): "news come while a batch lets a task pass before it goes on in a new run",
     (
         "batch",
@@ -43,6 +47,11 @@ FOUND: dict[tuple[Kind, int], str] = {
     ("schedule", 700016): "a message is sent again after the end of its session",
 }
 """What happened in the seeds."""
+FOCUSED: dict[tuple[Kind, int, str], str] = {
+    ("session", 121, "operators"): "two turns have one id after a reset, and one takes back",
+    ("turn", 114, "jobs"): "a tool fails after its job has begun, and the job has a result",
+}
+"""The same with a focus."""
 QUICK = (("session", 427), ("batch", 5000174), ("schedule", 700016))
 CANCELLED_LOCALLY = 118
 """A session with a turn that is cancelled as it begins to wait for an event by key."""
@@ -52,6 +61,8 @@ RESET_TWICE = 91
 """A turn that is reset to a task that has got updates, in which it begins its webhook."""
 RESET_WHILE_ITS_END_IS_TOLD = 44
 """A turn that is reset to a point after its webhook was begun, before that has read the end."""
+ENDS_AT_A_CANCEL = 149
+"""A session with a turn that is cancelled in the task in which two calls end, the second first."""
 SECOND_ATTEMPT = 15
 """A session that gets a message between two attempts to start a turn, after a reset."""
 RETRIED = 33
@@ -71,6 +82,15 @@ def cancelled_locally(made: Simulation) -> int:
     )
 
 
+def has_folded_earlier_ends(made: Simulation) -> bool:
+    """Whether a turn of a simulation has a marker that it has folded ends as they came."""
+    return any(
+        name_of(event) == "MARKER_RECORDED" and b"ends-in-order" in event.SerializeToString()
+        for run in made.server.runs
+        for event in run.history.events
+    )
+
+
 @pytest.mark.accepts("S49")
 @pytest.mark.parametrize(
     ("kind", "seed"),
@@ -84,6 +104,29 @@ def test_seed_that_found_a_fault_keeps_every_promise(kind: Kind, seed: int) -> N
     made = simulate(seed, kind=kind)
 
     assert made.broken is None, made.story
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("S49")
+@pytest.mark.parametrize(
+    ("kind", "seed", "focus"), [pytest.param(*found, id=why) for found, why in FOCUSED.items()]
+)
+def test_seed_with_a_focus_that_found_a_fault_keeps_every_promise(
+    kind: Kind, seed: int, focus: str
+) -> None:
+    """Its story is told if it does not."""
+    made = simulate(seed, kind=kind, focus=[focus])
+
+    assert made.broken is None, made.story
+
+
+@pytest.mark.accepts("S116")
+def test_calls_that_end_in_the_task_of_a_cancel_are_folded_as_they_ended() -> None:
+    """The turn folded them in the order of its calls, and readers in that of history."""
+    made = simulate(ENDS_AT_A_CANCEL, kind="session", focus=["operators"])
+
+    assert made.broken is None, made.story
+    assert has_folded_earlier_ends(made)
 
 
 @pytest.mark.accepts("Y176", "S100")

@@ -39,6 +39,7 @@ UNTIL_READ = RetryPolicy(
 CANCEL_GRACE = timedelta(seconds=10)
 DEADLINE_GRACE = timedelta(seconds=1)
 
+_ENDS_IN_ORDER = "ends-in-order"
 _TASKS_TO_A_RESULT = 8
 """The number of other asyncio tasks that may run before the task that waits for a result ends.
 
@@ -81,6 +82,9 @@ class Calls:
         self._left: list[asyncio.Task[None]] = []
         self._asking: tuple[ModelKey, Handle] | None = None
         self._runs: dict[ActivityKey, ToolRun] = {}
+        self._open: dict[ActivityKey, Handle] = {}
+        self._ended: list[ActivityKey] = []  # in the order in which history has their ends
+        self._folded: dict[ActivityKey, Recorded] = {}
 
     async def perform(
         self,
@@ -124,6 +128,8 @@ class Calls:
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=one_line(summary, 200),
         )
+        self._open[key] = handle
+        handle.add_done_callback(lambda _: self._note_end(key))
         if isinstance(key, ModelKey) and not key.is_last:
             self._asking = key, handle
         try:
@@ -133,6 +139,7 @@ class Calls:
                 _cancel(key, handle)
                 if self._board.is_new(scheduled):
                     self._board.withdraw(scheduled)
+                    del self._open[key]
                     raise
             await self._stopped(key, handle)
             raise
@@ -203,7 +210,27 @@ class Calls:
         await workflow.wait([handle])
         self._fold_end(key, handle)
 
+    def _note_end(self, key: ActivityKey) -> None:
+        if key in self._open:
+            self._ended.append(key)
+
     def _fold_end(self, key: ActivityKey, handle: Handle) -> Recorded:
+        """Fold the end of an activity, and before it the ends that came before it.
+
+        At a cancel or a deadline in the same workflow task, activities are looked at in the order
+        of their calls. Earlier releases folded their ends in that order.
+        """
+        before = self._ended[: self._ended.index(key)] if key in self._ended else []
+        if before and workflow.patched(_ENDS_IN_ORDER):
+            for earlier in before:
+                self._folded[earlier] = self._fold(earlier, self._open[earlier])
+        folded = self._folded.pop(key, None)
+        return self._fold(key, handle) if folded is None else folded
+
+    def _fold(self, key: ActivityKey, handle: Handle) -> Recorded:
+        del self._open[key]
+        if key in self._ended:
+            self._ended.remove(key)
         run = self._runs.pop(key, None)
         try:
             fact = outcomes.completed(key, handle.result())

@@ -11,6 +11,7 @@ from perdure.temporal.histories.read_turn import read_turn
 from perdure.temporal.histories.runs import awaited_run, describe_last, runs_up_to
 from perdure.turn import carry, effects, reservations, withheld
 from perdure.turn.carry import Carried
+from perdure.turn.facts import HookEnded
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
 from perdure.turn.wire import ChildRun
@@ -29,7 +30,7 @@ async def parts_of(
         PayloadDecodeError: This process lacks the codec or the key of the turn.
     """
     run_id = await awaited_run(client, turn_id, run_id)
-    state = await _state(client, turn_id, run_id, is_worker=is_worker)
+    state, checks = await _state(client, turn_id, run_id, is_worker=is_worker)
     summary = state.ended.summary if state.ended else None
     if summary is None:  # its spending is in the histories of its delegates
         run = ChildRun(turn_id=turn_id, run_id=run_id)
@@ -43,7 +44,8 @@ async def parts_of(
         effects=tuple(record.in_turn(turn_id) for record in effects.gathered(state)),
         shared_state=_shared(state),
     )
-    parts = carry.split(Carried(own_messages(state), 0), limits.PART_BYTES // 2)
+    messages = own_messages(state, is_checked=withheld.task_has_passed(state, checks))
+    parts = carry.split(Carried(messages, 0), limits.PART_BYTES // 2)
     return tuple(
         TurnPart(
             number=part.number,
@@ -61,20 +63,25 @@ def _shared(state: TurnState) -> SharedState | None:
     return state.shared if state.shared or began_with else None
 
 
-async def _state(client: Client, turn_id: str, run_id: str, *, is_worker: bool) -> TurnState:
-    """Return the state of a turn, from all of its runs that Temporal still has."""
+async def _state(
+    client: Client, turn_id: str, run_id: str, *, is_worker: bool
+) -> tuple[TurnState, list[HookEnded]]:
+    """Return the state of a turn, from all of its runs that Temporal still has, and its checks."""
     description = await describe_last(client, turn_id, run_id, retry=True)
-    state = TurnState()
+    state, checks = TurnState(), list[HookEnded]()
     for run in await runs_up_to(client, description):
         async for _, fact in recorded(client, turn_id, run, is_worker=is_worker):
             state = state if fact is None else apply(state, fact)
-    return state
+            if isinstance(fact, HookEnded):
+                checks.append(fact)
+    return state, checks
 
 
-def own_messages(state: TurnState) -> tuple[Message, ...]:
+def own_messages(state: TurnState, *, is_checked: bool = True) -> tuple[Message, ...]:
     """Return the messages of a turn that is over, without those that it began with.
 
-    Answers that the checks of the agent have not let pass are withheld.
+    Answers that the checks of the agent have not let pass are withheld, and so is the task if its
+    check is not over: the model of the next turn would read it unchecked.
     Messages that no answer follows are left out: the session gives them to the next turn. Every
     call has a result. A turn that ended while it took over the messages before it has its task.
     """
@@ -85,6 +92,8 @@ def own_messages(state: TurnState) -> tuple[Message, ...]:
     messages = list(state.all_messages[taken_over:])
     if request is not None and not messages:
         messages = [opening(request.task, request.context)]
+    if messages and not is_checked:
+        messages[0] = withheld.task_mark(state)
     while messages and _is_left_out(messages[-1]):
         messages.pop()
     return closed(messages)

@@ -26,7 +26,15 @@ from perdure.testing.simulation.calls.logins import DIARY, LOG_IN, LOGINS, NOTE
 from perdure.testing.simulation.calls.payments import TOOLS
 from perdure.testing.simulation.calls.servers import DESK
 from perdure.testing.simulation.calls.waits import WAITS
-from perdure.testing.simulation.choices import BESIDE, BUDGETS, DEADLINES, GUARDS, Choices
+from perdure.testing.simulation.choices import (
+    BESIDE,
+    BUDGETS,
+    DEADLINES,
+    GUARDS,
+    INPUTS,
+    UNWELCOME,
+    Choices,
+)
 from perdure.testing.simulation.world import CANARY, REFUSED_URL, URL
 from perdure.turn.wire import TurnRequest
 from perdure.values.budgets import Budget
@@ -231,9 +239,9 @@ def has_no_canary(report: AgentReport) -> bool:
     return CANARY not in str(report.output)
 
 
-def is_short(task: Task) -> bool:
-    """Accept every task and message of a simulation."""
-    return len(str(task.content)) < 10_000
+def is_welcome(task: Task) -> bool:
+    """Refuse the messages that people send with the aim of inputs."""
+    return UNWELCOME not in str(task.content)
 
 
 def that_undo(choices: Choices, agents: Sequence[Agent[Any]]) -> list[Agent[Any]]:
@@ -257,6 +265,9 @@ class Passing(Middleware):
 def some_guarded_agents(choices: Choices) -> list[Agent[Any]]:
     """Return agents of all kinds, some of them with middleware."""
     guard = OutputGuardrail(has_no_canary)
+    if choices.aims_at(INPUTS):
+        refuses = InputGuardrail(is_welcome)
+        return [replace(agent, middleware=[refuses]) for agent in some_agents(choices)]
     if choices.aims_at(GUARDS):
         return [replace(agent, middleware=[guard]) for agent in some_agents(choices)]
     if not choices.all_features:
@@ -269,7 +280,7 @@ def some_guarded_agents(choices: Choices) -> list[Agent[Any]]:
         [],
         [guard],
         [Passing(), guard],
-        [InputGuardrail(is_short)],
+        [InputGuardrail(is_welcome)],
         [Timeout(timedelta(seconds=200)), guard, Passing()],
     ]
     observers = [[], [], [Observer()]]

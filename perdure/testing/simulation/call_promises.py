@@ -111,9 +111,10 @@ def _chain(server: SimulatedServer, run: SimulatedRun) -> Iterator[SimulatedRun]
 
 
 def _is_started_by(one: SimulatedRun, other: SimulatedRun) -> bool:
+    """Return whether a turn was started by another; after a reset, two turns may have its id."""
     if not one.takes_back or one.parent is None or one.parent[0].is_replaced:
         return False
-    return one.parent[0].id == other.id
+    return one.parent[0].begun.first_run_id == other.begun.first_run_id
 
 
 def _calls_after(run: SimulatedRun) -> bool:

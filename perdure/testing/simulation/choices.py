@@ -50,10 +50,12 @@ TEAMS = "teams"
 """The feature of agents that delegate often, with what else `Choices.all_features` has."""
 PAYMENTS, BILLS = "payments", "bills"
 """The features of `Choices.pays_often` and `Choices.bills_most`."""
-BUDGETS, LOSSES, FORGERIES, DEADLINES, GUARDS, BRANCHES, RESETS = AIMS = (
-    *("budgets", "losses", "forgeries", "deadlines", "guards", "branches", "resets"),
+BUDGETS, LOSSES, FORGERIES, DEADLINES, GUARDS, BRANCHES, RESETS, INPUTS = AIMS = (
+    *("budgets", "losses", "forgeries", "deadlines", "guards", "branches", "resets", "inputs"),
 )
 """What a focus makes happen far more often, and what happens as often as always without a focus."""
+UNWELCOME = "unwelcome"
+"""A word in messages that input guardrails refuse, with the aim of inputs."""
 FEATURES = (TEAMS, PAYMENTS, BILLS, "waits", "jobs", *_FEATURES)
 """The features that a focus can have, besides aims."""
 

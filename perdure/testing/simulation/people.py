@@ -15,7 +15,7 @@ from perdure.temporal import failures
 from perdure.temporal.names import ADD_BUDGET, CALL_MODEL, DECIDE, EMIT, RESUME, STEER, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.calls.servers import some_decisions
-from perdure.testing.simulation.choices import GUARDS, Choices
+from perdure.testing.simulation.choices import GUARDS, INPUTS, UNWELCOME, Choices
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, Update, UpdateResponse
 from perdure.testing.simulation.server.server import SimulatedServer
@@ -275,11 +275,16 @@ class People:
     def _say(self, run: SimulatedRun) -> None:
         if run.closed:
             return
-        text = f"message {len(self.sent)}"
+        text = f"{self._word()} {len(self.sent)}"
         steer = Steer(
             text=text, now=self._choices.happens(3), deny_pending=self._choices.happens(3)
         )
         self._send(run, STEER, steer)
+
+    def _word(self) -> str:
+        """Return the beginning of a message, which an input guardrail may refuse."""
+        is_aim = self._choices.aims_at(INPUTS)
+        return UNWELCOME if is_aim and self._choices.happens(3, beside=INPUTS) else "message"
 
     def _send(self, run: SimulatedRun, name: str, content: BaseModel) -> None:
         update_id = f"update-{len(self.sent)}"

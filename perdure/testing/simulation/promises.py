@@ -33,6 +33,7 @@ from perdure.testing.simulation.features import (
     versions,
 )
 from perdure.testing.simulation.features.cancel_promises import cancels_reach_children
+from perdure.testing.simulation.features.input_promises import refused_messages_reach_no_model
 from perdure.testing.simulation.observations import (
     Simulated,
     asks_model_after_cancel,
@@ -298,6 +299,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     messages_once_in_order,
     session_promises.messages_once_in_order,
     refused_text_leaves_by_no_door,
+    refused_messages_reach_no_model,
     client_promises.clients_run_their_tools,
     hook_promises.hooks_start_once,
     notice_promises.waits_are_told_once,

@@ -6,7 +6,6 @@ They also do what its turns wait for, and cancel it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from temporalio.api.history.v1 import HistoryEvent
 
@@ -26,6 +25,7 @@ from perdure.testing.simulation.calls.client_tools import CLIENT_TOOLS
 from perdure.testing.simulation.people import MOMENTS, PATIENCE, Empty, People
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.testing.simulation.server.sdk import BegunRun
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.values.budgets import Budget, BudgetUpdate
 
@@ -148,7 +148,7 @@ class SessionPeople(People):
         self._left -= 1
         if self._left < -_MOST_UNPLANNED:  # each of them causes more of what people react to
             return
-        text = f"message {len(self.sent)} of {self.workflow_id}"
+        text = f"{self._word()} {len(self.sent)} of {self.workflow_id}"
         if wish is not None:
             self._send(session, SAY, Say(text=text, if_busy=wish))
         else:
@@ -177,8 +177,8 @@ class SessionPeople(People):
             request, state.agent, state.named, state.messages, state.starts, None
         )
         run_id = self._server.new_run_id()
-        begun = replace(session.begun, workflow_id=FORK, run_id=run_id, first_run_id=run_id)
-        begun = replace(begun, type=SESSION, continued="", memo=())
+        timeout = session.begun.task_timeout
+        begun = BegunRun(FORK, run_id, run_id, SESSION, 0, task_timeout=timeout)
         self._server.start(begun, [pack(snapshot).payload])
         others = SessionPeople(self._server, FORK, names=self._names)
         others.adds_to_turns = self.adds_to_turns  # they may interfere with turns of this session

@@ -28,7 +28,7 @@ from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.calls.keyed_events import KEYED
 from perdure.testing.simulation.calls.logins import LOGINS
-from perdure.testing.simulation.choices import CLOCKS, Choices
+from perdure.testing.simulation.choices import CLOCKS, INPUTS, Choices
 from perdure.testing.simulation.features.earlier_release import FEATURE as EARLIER
 from perdure.testing.simulation.features.earlier_release import EarlierRelease
 from perdure.testing.simulation.features.schedule_people import SchedulePeople
@@ -137,7 +137,7 @@ def simulate(
     _refuse(agents or ())
     server = SimulatedServer(made, VirtualClock(made))
     if agents is None:
-        is_plain = kind == "turn" and not made.all_features
+        is_plain = kind == "turn" and not (made.all_features or made.aims_at(INPUTS))
         agents = some_agents(made) if is_plain else some_guarded_agents(made)
         agents = agents if kind == "batch" else that_undo(made, agents)
     if request is None:

@@ -33,6 +33,7 @@ PATCHES = {
     "continue-as-new": (),
     "continue-as-new-before-a-turn": (),
     "end-told-after-refused-on-wait": ("webhooks are delivered or recorded",),
+    "ends-in-order": ("fold is state", "effects are taken back once"),
     "even-shares": (),
     "found-again": ("tasks end once",),
     "made-up-input-is-refused": (),

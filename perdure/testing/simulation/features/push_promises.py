@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from itertools import pairwise
 
 from temporalio.common import RawValue
@@ -26,8 +27,10 @@ def push_tells_each_change_once(simulated: Simulated) -> None:
     """A receiver is told once of a wait for a person, and last, once, how the task has ended.
 
     Each attempt has the same id. Of a receiver that refuses a message, the failure is recorded, and
-    it gets no further one; one that the worker refuses gets nothing.
+    it gets no further one; one that the worker refuses gets nothing. What it is told later is the
+    later change, as far as the clocks of the server agree.
     """
+    differ = timedelta(seconds=simulated.server.clock.differ_s)
     last = {run.id: run for run in simulated.server.runs if run.begun.type == PUSH}
     for push in last.values():
         received = [one for one in simulated.world.received if one.delivery == push.id]
@@ -35,7 +38,7 @@ def push_tells_each_change_once(simulated: Simulated) -> None:
         if received and call.url != URL:
             raise BrokenError(PROMISE, f"{call.url} is refused, and was sent a message", push)
         if call.url == URL:
-            _check_end(simulated, push, _check_messages(push, received))
+            _check_end(simulated, push, _check_messages(push, received, differ))
 
 
 def _call_of(push: SimulatedRun) -> PushCall:
@@ -43,7 +46,9 @@ def _call_of(push: SimulatedRun) -> PushCall:
     return unpack(RawValue(payload), PushCall)
 
 
-def _check_messages(push: SimulatedRun, received: Sequence[ReceivedMessage]) -> list[PushMessage]:
+def _check_messages(
+    push: SimulatedRun, received: Sequence[ReceivedMessage], differ: timedelta
+) -> list[PushMessage]:
     """Check that a receiver was sent one message after the other, and return them."""
     messages: dict[str, PushMessage] = {}
     for one in received:
@@ -54,7 +59,7 @@ def _check_messages(push: SimulatedRun, received: Sequence[ReceivedMessage]) -> 
         messages[one.id] = one.message
     told = list(messages.values())
     for before, after in pairwise(told):
-        if before.state != ASKS or after.timestamp <= before.timestamp:
+        if before.state != ASKS or after.timestamp + differ <= before.timestamp:
             raise BrokenError(PROMISE, f"it tells {before}, and then {after}", push)
     return told
 

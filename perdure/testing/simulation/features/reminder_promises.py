@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.common import RawValue
 
 from perdure.session.facts import ReminderDue
@@ -13,7 +15,12 @@ from perdure.session.wire import Remind
 from perdure.temporal.names import CLOSE, FORGET_REMINDER, MEMO_REMINDER, REMIND
 from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.observations import MessageFates, Simulated, sessions
-from perdure.testing.simulation.server.history import attributes, name_of, time_of
+from perdure.testing.simulation.server.history import (
+    RESET,
+    attributes,
+    name_of,
+    time_of,
+)
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import BrokenError
 
@@ -21,13 +28,22 @@ PROMISE = "reminders come once"
 
 _LATE = timedelta(minutes=2)
 """So late may a reminder be, as workflow tasks are lost and done again."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class _Came(NamedTuple):
+    """When a reminder came, and when its session was reset before that, if it was."""
+
+    at: datetime
+    reset_at: datetime
 
 
 def reminders_come_once(simulated: Simulated) -> None:
     """A reminder that was accepted comes once, when it is due and not before, unless given up.
 
     Neither a new run of the session nor a lost task loses it. It is a message to the session then.
-    A session that ends before that names it.
+    A session that ends before that names it. After a reset to a point before it came, it comes
+    again, at once if it is due.
     """
     differ = timedelta(seconds=simulated.server.clock.differ_s)
     for runs in sessions(simulated.server).values():
@@ -46,7 +62,12 @@ def reminders_come_once(simulated: Simulated) -> None:
         if twice := [one for one, count in known.items() if count > 1]:
             raise BrokenError(PROMISE, f"{twice} came, and are to come", last)
         closed_at = _closed_at(runs)
-        late = [one.id for one in last.session.reminders if one.at + _LATE + differ < closed_at]
+        reset_at = max(map(_reset_at, runs))
+        late = [
+            one.id
+            for one in last.session.reminders
+            if max(one.at, reset_at) + _LATE + differ < closed_at
+        ]
         if late:
             raise BrokenError(PROMISE, f"these never came: {late}", last)
         if left and last.closed and last.session.closed is None and not last.is_cancelled:
@@ -79,34 +100,46 @@ def _closed_at(runs: Sequence[SimulatedRun]) -> datetime:
     return time_of(runs[-1].history.events[-1])
 
 
-def _came(runs: Sequence[SimulatedRun]) -> dict[str, datetime]:
+def _came(runs: Sequence[SimulatedRun]) -> dict[str, _Came]:
     """Return when each reminder came.
 
     Raises:
         BrokenError: One came twice.
     """
-    found: dict[str, datetime] = {}
+    found: dict[str, _Came] = {}
+    reset_at = _NEVER
     for run in runs:
         ids = [fact.id for fact in run.session_facts if isinstance(fact, ReminderDue)]
-        for reminder_id, moment in zip(ids, _moments(run), strict=True):
+        for reminder_id, moment in zip(ids, _moments(run, reset_at), strict=True):
             if reminder_id in found:
                 raise BrokenError(PROMISE, f"{reminder_id} came twice", run)
             found[reminder_id] = moment
+        reset_at = max(reset_at, _reset_at(run))
     return found
 
 
-def _moments(run: SimulatedRun) -> Iterator[datetime]:
-    """Yield the times at which a run was reminded."""
+def _moments(run: SimulatedRun, reset_at: datetime) -> Iterator[_Came]:
+    """Yield the times at which a run was reminded; a run before it was reset at a time."""
     for event in run.history.events:
+        if _is_reset(event):
+            reset_at = time_of(event)
         if name_of(event) == "WORKFLOW_PROPERTIES_MODIFIED" and (
             MEMO_REMINDER in attributes(event).upserted_memo.fields
         ):
-            yield time_of(event)
+            yield _Came(time_of(event), reset_at)
 
 
-def _check_moments(
-    runs: Sequence[SimulatedRun], came: dict[str, datetime], differ: timedelta
-) -> None:
+def _reset_at(run: SimulatedRun) -> datetime:
+    """Return when the reset was that has made a run."""
+    return max((time_of(event) for event in run.history.events if _is_reset(event)), default=_NEVER)
+
+
+def _is_reset(event: HistoryEvent) -> bool:
+    is_failure = name_of(event) == "WORKFLOW_TASK_FAILED"
+    return is_failure and bool(attributes(event).cause == RESET)
+
+
+def _check_moments(runs: Sequence[SimulatedRun], came: dict[str, _Came], differ: timedelta) -> None:
     for run in runs:
         for update in run.updates.values():
             reminder_id = update.id.removeprefix(f"{REMIND}-")
@@ -114,12 +147,13 @@ def _check_moments(
                 continue
             [payload] = update.request.input.args.payloads
             planned, moment = unpack(RawValue(payload), Remind).at, came[reminder_id]
-            if not planned - differ <= moment <= planned + _LATE + differ:
-                message = f"{reminder_id} came at {moment}, and was planned for {planned}"
+            latest = max(planned, moment.reset_at) + _LATE + differ
+            if not planned - differ <= moment.at <= latest:
+                message = f"{reminder_id} came at {moment.at}, and was planned for {planned}"
                 raise BrokenError(PROMISE, message, run)
 
 
-def _check_messages(runs: Sequence[SimulatedRun], came: dict[str, datetime]) -> None:
+def _check_messages(runs: Sequence[SimulatedRun], came: dict[str, _Came]) -> None:
     """Check that what came is a message once: read, left, or taken back."""
     fates = MessageFates(fact for run in runs for fact in run.session_facts)
     known = Counter([*fates.read, *fates.left, *fates.taken_back])

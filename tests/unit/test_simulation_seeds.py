@@ -65,8 +65,8 @@ ENDS_AT_A_CANCEL = 149
 """A session with a turn that is cancelled in the task in which two calls end, the second first."""
 SECOND_ATTEMPT = 15
 """A session that gets a message between two attempts to start a turn, after a reset."""
-RETRIED = 33
-"""A batch that is over while a turn goes on, whose part was reset and then terminated."""
+TURNS_LEFT = 33, 43
+"""Batches that are over while a turn goes on, whose part was reset and then terminated."""
 FIRED_EARLY = 20
 """A session with a turn whose timer fires while the clock of the server is behind."""
 
@@ -172,9 +172,10 @@ def test_message_between_two_attempts_to_start_a_turn_is_read() -> None:
 
 @pytest.mark.slow
 @pytest.mark.accepts("S49")
-def test_batch_is_run_again_when_no_turn_of_it_goes_on() -> None:
-    """The client of a person who did so before would wait for that turn."""
-    made = simulate(RETRIED, kind="batch", focus=["clocks", "operators"])
+@pytest.mark.parametrize("seed", TURNS_LEFT)
+def test_turns_are_cancelled_whose_part_was_reset_and_terminated(seed: int) -> None:
+    """A client that runs the batch again waits for them, and nobody else ends them."""
+    made = simulate(seed, kind="batch", focus=["clocks", "operators"])
 
     assert made.broken is None, made.story
     assert made.counts["resets"]

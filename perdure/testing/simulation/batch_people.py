@@ -80,14 +80,8 @@ class BatchPeople(People):
         elif self._cancel_left():
             self._server.clock.later(60, self.look)
         elif self._rounds < _ROUNDS and self._choices.happens(3):
-            if not self._has_open_turns:  # their client would wait for them
-                self._retry()
+            self._retry()
             self._server.clock.later(self._choices.pick(_PAUSES_S), self.look)
-
-    @property
-    def _has_open_turns(self) -> bool:
-        """Whether turns go on without their part, which was reset and then terminated."""
-        return any(run.begun.type == TURN and not run.closed for run in self._server.runs)
 
     def _cancel_left(self) -> bool:
         """Cancel the turns that nobody waits for since their part was reset, as the pages say.
@@ -95,7 +89,7 @@ class BatchPeople(People):
         Returns: Whether there were any.
         """
         turns = [run for run in self._server.runs if run.begun.type == TURN]
-        left = [run for run in turns if run.is_left and not run.closed]
+        left = [run for run in turns if not run.closed and _is_nobodys(run)]
         for run in left:
             self._server.cancel(run, "not needed")
         return bool(left)
@@ -216,6 +210,12 @@ class BatchPeople(People):
             super().add(run)
         else:
             self._send(run, ADD_BUDGET, BudgetUpdate(iterations=3))
+
+
+def _is_nobodys(turn: SimulatedRun) -> bool:
+    """Return whether no part waits for a turn: it was reset, and maybe terminated then."""
+    part = turn.parent[0] if turn.parent else None
+    return turn.is_left or (part is not None and part.base is not None and bool(part.closed))
 
 
 async def _run_again(batch: Any, more: Budget | None, at_once: int | None) -> None:

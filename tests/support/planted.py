@@ -122,6 +122,7 @@ PLANTED = (
         "    if not workflow.patched(_APART):",
         "    if True:",
         ("nothing is stuck",),
+        focus=("teams", "cancels"),
     ),
     Planted(
         "readers fold the news of a workflow task in the order of history",
@@ -270,7 +271,7 @@ PLANTED = (
         "if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):",
         "if False:",
         ("nothing is stuck", FOLD, REPLAYS),
-        seeds=100,
+        seeds=200,
         kind="session",
     ),
     Planted(

@@ -56,7 +56,7 @@ JOBS, CANCELLED = "jobs have one result", "jobs are cancelled"
 PLANTED = (
     Planted(
         "a result that arrives with a cancel is lost",
-        "workflows/turn/calls.py",
+        "workflows/ends.py",
         "    for _ in range(_TASKS_TO_A_RESULT):",
         "    for _ in range(0):",
         (FOLD,),

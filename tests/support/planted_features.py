@@ -431,7 +431,7 @@ OF_FEATURES = (
     ),
     Planted(
         "calls that end in the task of a cancel count in the order of the calls",
-        "workflows/turn/calls.py",
+        "workflows/ends.py",
         "            self._ended.append(key)\n",
         "            pass\n",
         (FOLD,),

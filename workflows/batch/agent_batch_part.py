@@ -40,7 +40,7 @@ from perdure.turn.keys import ChildKey
 from perdure.turn.wire import ChildRun, ParentRead, TurnRequest
 from perdure.values.batch_items import BatchItem
 from perdure.workflows import child_handles, heartbeats
-from perdure.workflows.turn.calls import has_ended
+from perdure.workflows.ends import has_ended
 
 _KEY = ChildKey(0, 0, 1)
 _GONE = "the batch of this turn is gone"

@@ -69,12 +69,12 @@ from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message
 from perdure.workflows import ancestors, child_handles, child_starts, moving, storage
+from perdure.workflows.ends import has_ended
 from perdure.workflows.session import checks, next_run, recording
 from perdure.workflows.session.details import card
 from perdure.workflows.session.notes import RESULTS_FIRST, Notes
 from perdure.workflows.session.reminders import Reminders
 from perdure.workflows.session.starting import Handle, start_turn
-from perdure.workflows.turn.calls import has_ended
 from perdure.workflows.update_answers import UpdateAnswers, update_id
 
 _CONTINUE_FIRST = "continue-as-new-before-a-turn"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -26,6 +25,7 @@ from perdure.turn.keys import (
 )
 from perdure.turn.wire import ModelCall, ToolRun
 from perdure.workflows import heartbeats
+from perdure.workflows.ends import Ends, has_ended
 from perdure.workflows.turn import log_events
 from perdure.workflows.turn.clock import ended_within
 from perdure.workflows.turn.turn_context import Board
@@ -39,27 +39,7 @@ UNTIL_READ = RetryPolicy(
 CANCEL_GRACE = timedelta(seconds=10)
 DEADLINE_GRACE = timedelta(seconds=1)
 
-_ENDS_IN_ORDER = "ends-in-order"
-_TASKS_TO_A_RESULT = 8
-"""The number of other asyncio tasks that may run before the task that waits for a result ends.
-
-The SDK needs three.
-"""
-
 Handle = workflow.ActivityHandle[RawValue]
-
-
-async def has_ended(handle: asyncio.Task[Any]) -> bool:
-    """Return whether an activity or a child has ended, including in this very moment.
-
-    Cancelling an activity whose result arrived in the same workflow task, before its own asyncio
-    task has processed it, would lose a result that is in history.
-    """
-    for _ in range(_TASKS_TO_A_RESULT):
-        if handle.done():
-            break
-        await asyncio.sleep(0)
-    return handle.done()
 
 
 def _cancel(key: ActivityKey, handle: Handle) -> bool:
@@ -82,8 +62,7 @@ class Calls:
         self._left: list[asyncio.Task[None]] = []
         self._asking: tuple[ModelKey, Handle] | None = None
         self._runs: dict[ActivityKey, ToolRun] = {}
-        self._open: dict[ActivityKey, Handle] = {}
-        self._ended: list[ActivityKey] = []  # in the order in which history has their ends
+        self._ends = Ends()
         self._folded: dict[ActivityKey, Recorded] = {}
 
     async def perform(
@@ -128,8 +107,7 @@ class Calls:
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=one_line(summary, 200),
         )
-        self._open[key] = handle
-        handle.add_done_callback(lambda _: self._note_end(key))
+        self._ends.watch(key, handle)
         if isinstance(key, ModelKey) and not key.is_last:
             self._asking = key, handle
         try:
@@ -139,7 +117,7 @@ class Calls:
                 _cancel(key, handle)
                 if self._board.is_new(scheduled):
                     self._board.withdraw(scheduled)
-                    del self._open[key]
+                    self._ends.forget(key)
                     raise
             await self._stopped(key, handle)
             raise
@@ -210,27 +188,15 @@ class Calls:
         await workflow.wait([handle])
         self._fold_end(key, handle)
 
-    def _note_end(self, key: ActivityKey) -> None:
-        if key in self._open:
-            self._ended.append(key)
-
     def _fold_end(self, key: ActivityKey, handle: Handle) -> Recorded:
-        """Fold the end of an activity, and before it the ends that came before it.
-
-        At a cancel or a deadline in the same workflow task, activities are looked at in the order
-        of their calls. Earlier releases folded their ends in that order.
-        """
-        before = self._ended[: self._ended.index(key)] if key in self._ended else []
-        if before and workflow.patched(_ENDS_IN_ORDER):
-            for earlier in before:
-                self._folded[earlier] = self._fold(earlier, self._open[earlier])
+        """Fold the end of an activity, and before it the ends that came before it."""
+        for earlier, its_handle in self._ends.before(key):
+            self._folded[earlier] = self._fold(earlier, its_handle)
         folded = self._folded.pop(key, None)
         return self._fold(key, handle) if folded is None else folded
 
     def _fold(self, key: ActivityKey, handle: Handle) -> Recorded:
-        del self._open[key]
-        if key in self._ended:
-            self._ended.remove(key)
+        self._ends.forget(key)
         run = self._runs.pop(key, None)
         try:
             fact = outcomes.completed(key, handle.result())

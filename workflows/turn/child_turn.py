@@ -26,7 +26,7 @@ from perdure.values.reports import AgentReport, Outcome
 from perdure.values.tasks import Task
 from perdure.values.turn_options import TurnOptions
 from perdure.workflows import child_handles
-from perdure.workflows.turn.calls import has_ended
+from perdure.workflows.ends import has_ended
 
 _CHECKED_ID = "checked-id"
 _ONLY = ChildKey(0, 0, 1)

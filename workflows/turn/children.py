@@ -34,9 +34,9 @@ from perdure.values.budgets import Budget
 from perdure.values.tasks import Task, headline
 from perdure.values.turn_options import OptionMark
 from perdure.workflows import ancestors, child_handles, heartbeats
+from perdure.workflows.ends import has_ended
 from perdure.workflows.second_ids import second_id
 from perdure.workflows.turn import log_events
-from perdure.workflows.turn.calls import has_ended
 from perdure.workflows.turn.clock import ended_within
 from perdure.workflows.turn.turn_context import Board
 

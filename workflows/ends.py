@@ -47,10 +47,10 @@ class Ends:
     def watch(self, key: ActivityKey, handle: Handle) -> None:
         """Note when an activity ends, until it is forgotten."""
         self._open[key] = handle
-        handle.add_done_callback(lambda _: self._note(key))
+        handle.add_done_callback(lambda _: self._note(key, handle))
 
-    def _note(self, key: ActivityKey) -> None:
-        if key in self._open:
+    def _note(self, key: ActivityKey, handle: Handle) -> None:
+        if self._open.get(key) is handle:  # and not another attempt that has the same key
             self._ended.append(key)
 
     def before(self, key: ActivityKey) -> list[tuple[ActivityKey, Handle]]:
@@ -62,6 +62,6 @@ class Ends:
 
     def forget(self, key: ActivityKey) -> None:
         """Forget an activity whose end is folded, or that never left the workflow."""
-        del self._open[key]
+        self._open.pop(key, None)
         if key in self._ended:
             self._ended.remove(key)

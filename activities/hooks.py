@@ -72,7 +72,7 @@ class Hooks:
                 try:
                     await _pass(item, call, task, noun)
                 except errors.GuardrailError as error:
-                    error.context.setdefault("refused", noun)
+                    error.context["refused"] = noun
                     raise
         else:
             await _pass(item, call, await _typed(report, state, agent), "the answer")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from perdure.base import replace
-from perdure.errors import ErrorInfo, GuardrailError
 from perdure.schemas import output_type
 from perdure.turn.facts import HookEnded, TurnEnded
 from perdure.turn.state import TurnState
@@ -27,8 +26,6 @@ A_MESSAGE = "a message"
 
 OBJECTION = f"{output_type.OBJECTION}. The reason is withheld with the answer."
 """The text in the place of an objection to such an answer, which may quote it."""
-
-_NOT_CHECKED: ErrorInfo = GuardrailError("it has not checked the task").info()
 
 
 def may_stream(state: TurnState) -> bool:
@@ -92,17 +89,20 @@ def without_answers(state: TurnState, *, has_passed: bool = False) -> TurnState:
 
 
 def task_has_passed(state: TurnState, checks: Iterable[HookEnded]) -> bool:
-    """Return whether all checks of its agent have let the task of a turn pass, by their ends.
+    """Return whether the checks of its agent have let the task of a turn pass, by their ends.
 
-    The last of them may have let it pass, and then refused another message of the user.
+    The histories of its first runs may be gone, but a model is asked after the checks alone.
     """
-    stages = enumerate(state.agent.middleware if state.agent else (), 1)
-    places = [place for place, stage in stages if stage.has_before]
-    ended = {one.key.place: one.error for one in checks if one.key.moment == "before"}
-    errors = [ended.get(place, _NOT_CHECKED) for place in places]
-    if errors and errors[-1] is not None and errors[-1].context.get("refused") == A_MESSAGE:
-        errors.pop()
-    return not any(errors)
+    if state.agent is None or state.accounts.model_calls:
+        return True
+    places = [place for place, stage in enumerate(state.agent.middleware, 1) if stage.has_before]
+    passed = {one.key.place for one in checks if one.key.moment == "before" and _let_pass(one)}
+    return passed.issuperset(places)
+
+
+def _let_pass(check: HookEnded) -> bool:
+    """Return whether a check has let the task pass; it may have refused another message then."""
+    return check.error is None or check.error.context.get("refused") == A_MESSAGE
 
 
 def task_mark(state: TurnState) -> UserMessage:

@@ -430,6 +430,14 @@ OF_FEATURES = (
         focus=("reminders",),
     ),
     Planted(
+        "the end of a poll counts for the next poll of the same job",
+        "workflows/ends.py",
+        "        if self._open.get(key) is handle:",
+        "        if key in self._open:",
+        (FOLD,),
+        focus=("servers", "jobs", "losses"),
+    ),
+    Planted(
         "calls that end in the task of a cancel count in the order of the calls",
         "workflows/ends.py",
         "            self._ended.append(key)\n",

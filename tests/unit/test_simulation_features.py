@@ -358,3 +358,15 @@ def test_turn_goes_on_in_a_new_run_while_a_poll_ends() -> None:
 
     assert made.broken is None, made.story
     assert [state.in_flight for state in goes_on if state.in_flight]
+
+
+@pytest.mark.accepts("S127")
+@pytest.mark.parametrize("kind", ["turn", "session"])
+def test_people_send_messages_that_input_guardrails_refuse(kind: Kind) -> None:
+    """Turns end for that, and no promise is broken."""
+    made = [simulate(seed, kind=kind, focus=["inputs"]) for seed in range(8)]
+    ends = [run.read.ended for one in made for run in one.server.runs if run.read.ended]
+    errors = [end.summary.error for end in ends if end.summary and end.summary.error]
+
+    assert [one.story for one in made if one.broken] == []
+    assert [error for error in errors if error.code == "GUARDRAIL"]

@@ -20,6 +20,8 @@ from perdure.worker import AgentWorker, PerdurePlugin
 
 from ...conftest import check_history, eventually
 from ...support.delegating import FREE
+from ...support.resets import reset_to, task_ends
+from ...support.spending import SOON_S
 
 
 @asynccontextmanager
@@ -114,6 +116,32 @@ async def test_id_that_a_url_would_change_is_refused_in_their_workflow(
 
     assert "'..'" in str(failed.value.cause)
     assert model.call_count == 0
+
+
+@pytest.mark.accepts("D17", "S103")
+async def test_cancel_of_their_workflow_reaches_the_turn_after_a_reset(
+    perdure_server: str, workflows: Any
+) -> None:
+    """The point of the reset is after the start of the turn."""
+    model = ScriptedModel(says("never", delay=timedelta(seconds=60)))
+    async with theirs(perdure_server, workflows, model) as (client, queue):
+        name = f"reset-{queue}"
+        await client.start_workflow("Ticket", "How long?", id=name, task_queue=queue)
+        await eventually(lambda: bool(model.requests), "the model is asked")
+        history = await client.get_workflow_handle(name).fetch_history()
+        after = task_ends(history)[-1]
+        run_id = await reset_to(client, name, history.run_id, after)
+        again = client.get_workflow_handle(name, run_id=run_id)
+        async with asyncio.timeout(SOON_S):
+            while task_ends(await again.fetch_history())[-1] < after:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        await client.get_workflow_handle(name).cancel(reason="enough")
+        turn = AgentClient.from_temporal(client, task_queue=queue).turn(f"{name}/clerk")
+        with pytest.raises(errors.TurnCancelledError, match="enough"):
+            async with asyncio.timeout(SOON_S):
+                await turn.result()
+        with pytest.raises(WorkflowFailureError):
+            await client.get_workflow_handle(name).result()
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -41,6 +42,8 @@ def pay(euros: int) -> str:
 CLERK = Agent(name="clerk", model="main", tools=[pay])
 OPEN = Agent(name="open", model="main", instructions="Be kind.", takes_instructions=True)
 DESK = Agent(name="desk", model="main", tools=[look_up])
+OURS = "desk-of-one-tenant"
+"""The name of an agent that no other test has: all of them share the tenants."""
 
 
 class Parcel(BaseModel):
@@ -233,31 +236,31 @@ async def inputs_of(ai: AsyncOpenAI, response: str) -> object:
 async def test_agents_are_models_and_tokens_are_estimated(runtime: Runtime) -> None:
     """Those that the gateway was told of, and those of the tenant's own turns."""
     async with (
-        runtime(DESK, model=FunctionModel(answers)) as client,
+        runtime(replace(DESK, name=OURS), model=FunctionModel(answers)) as client,
         served(client, by_name, agents=["open"]) as http,
         openai_of(http) as ai,
         openai_of(http, "otto") as otto,
     ):
-        await ai.responses.create(model="desk", input="Hi", extra_headers=key("h170-a"))
+        await ai.responses.create(model=OURS, input="Hi", extra_headers=key("h170-a"))
         models = {one.id: one for one in (await ai.models.list()).data}
         theirs = [one.id async for one in otto.models.list()]
-        desk = await ai.models.retrieve("desk")
+        desk = await ai.models.retrieve(OURS)
         unknown = await failing(ai.models.retrieve("nobody"))
         counted = await ai.responses.input_tokens.count(
-            input="x" * 300, instructions="y" * 300, model="desk"
+            input="x" * 300, instructions="y" * 300, model=OURS
         )
         refused = [
             await failing(ai.get("/files", cast_to=Response)),
-            await failing(ai.responses.compact(model="desk", input="x")),
-            await failing(ai.embeddings.create(model="desk", input="x")),
-            await failing(ai.models.delete("desk")),
+            await failing(ai.responses.compact(model=OURS, input="x")),
+            await failing(ai.embeddings.create(model=OURS, input="x")),
+            await failing(ai.models.delete(OURS)),
         ]
 
-    assert models.keys() >= {"open", "desk"}
-    assert models["desk"] == desk
+    assert models.keys() >= {"open", OURS}
+    assert models[OURS] == desk
     assert desk.created > 0
     assert "open" in theirs
-    assert "desk" not in theirs  # other tests have turns of this tenant, too
+    assert OURS not in theirs
     assert (type(unknown), unknown.code) == (openai.NotFoundError, "MODEL_NOT_FOUND")
     assert 150 < counted.input_tokens < 300
     assert {one.code for one in refused} == {"NOT_SUPPORTED"}

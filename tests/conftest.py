@@ -11,6 +11,7 @@ import contextlib
 import gc
 import io
 import itertools
+import logging
 import os
 import signal
 import subprocess
@@ -36,6 +37,7 @@ from perdure import Agent, AgentReport, ModelRetryPolicy, Outcome, Registry, lim
 from perdure.clients import AgentClient, Turn
 from perdure.clients.reading.feed import Feed, Feeds
 from perdure.errors import PerdureError
+from perdure.temporal.connect import CORE_LOGGER
 from perdure.temporal.data_converter import chosen
 from perdure.temporal.histories.runs import run_after
 from perdure.temporal.histories.turn_history import HistoryReader
@@ -269,6 +271,18 @@ class RecordingClient(AgentClient):
     async def history_of(self, turn_id: str, run_id: str) -> WorkflowHistory:
         """The history of one run of a turn."""
         return await self._client.get_workflow_handle(turn_id, run_id=run_id).fetch_history()
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """The log without that of the SDK's core, which may tell of a worker of an earlier test."""
+
+    def is_of_this_test(record: logging.LogRecord) -> bool:
+        return record.name != CORE_LOGGER
+
+    caplog.handler.addFilter(is_of_this_test)
+    yield caplog
+    caplog.handler.removeFilter(is_of_this_test)
 
 
 @pytest.fixture

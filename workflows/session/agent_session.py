@@ -72,7 +72,7 @@ from perdure.workflows import ancestors, child_handles, child_starts, moving, st
 from perdure.workflows.ends import has_ended
 from perdure.workflows.session import checks, next_run, recording
 from perdure.workflows.session.details import card
-from perdure.workflows.session.notes import RESULTS_FIRST, Notes
+from perdure.workflows.session.notes import REFUSED_FIRST, RESULTS_FIRST, Notes
 from perdure.workflows.session.reminders import Reminders
 from perdure.workflows.session.starting import Handle, start_turn
 from perdure.workflows.update_answers import UpdateAnswers, update_id
@@ -164,7 +164,8 @@ class AgentSession:
     @property
     def _has_results_due(self) -> bool:
         """Whether the session is about to know what has become of messages that it has given."""
-        return self._steering > 0 or self._state.is_over
+        is_starting = self._state.is_busy and self._turn is None
+        return is_starting or self._steering > 0 or self._state.is_over
 
     @property
     def _is_closed(self) -> bool:
@@ -187,10 +188,9 @@ class AgentSession:
 
     @property
     def _goes_on_first(self) -> bool:
-        """Whether messages that wait are left to the next run. Each run has a turn at least.
+        """Whether messages that wait are left to the next run, once this one has had a turn.
 
-        A run that moves on has none. A session of an earlier release went on in a new run only when
-        none waited.
+        A run that moves on has none. A session of an earlier release never left any.
         """
         if self._moves_on:
             return self._is_full
@@ -227,8 +227,7 @@ class AgentSession:
         await self._update_answers.before_next_run(moves=self._moves_on)
         if self._is_closed:
             return  # meanwhile; the session ends
-        given = self._next_input
-        if given is not None:  # no large message has come meanwhile
+        if (given := self._next_input) is not None:  # no large message has come meanwhile
             workflow.continue_as_new(given, **moving.options())
 
     async def _run_turn(self) -> None:
@@ -237,6 +236,8 @@ class AgentSession:
         self._turns_of_run += 1
         self._idle_since = None
         self._turn = await start_turn(self._notes, number)
+        if self._turn is None:
+            return
         with contextlib.suppress(ChildWorkflowError):
             await asyncio.shield(self._turn)
         self._notes.note_end(TurnOver(number))
@@ -385,7 +386,8 @@ class AgentSession:
             waits = any(queued.id == message_id for queued in self._state.queue)
             self._notes.note(MessageUnqueued(message_id))
             is_given = any(queued.id == message_id for queued in self._state.given)
-            if is_given and self._has_results_due and workflow.patched(RESULTS_FIRST):
+            patch = REFUSED_FIRST if self._turn is None else RESULTS_FIRST
+            if is_given and self._has_results_due and workflow.patched(patch):
                 await workflow.wait_condition(lambda: not self._has_results_due or self._is_stopped)
                 waits = self._state.is_taken_back(message_id)
             return pack(UpdateResult(done=waits))

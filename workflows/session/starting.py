@@ -20,8 +20,10 @@ from perdure.workflows.session.notes import Notes
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
 
-async def start_turn(notes: Notes, number: int) -> Handle:
+async def start_turn(notes: Notes, number: int) -> Handle | None:
     """Start a turn under its id, or under a second id if a turn of the first one exists.
+
+    Returns None if all messages were taken back before it could be started.
 
     Raises:
         TurnExistsError: Turns of both ids exist.
@@ -45,7 +47,9 @@ async def start_turn(notes: Notes, number: int) -> Handle:
                 **start_request.introduced(request, trace_ids.memo_of_caller()),
             )
         except WorkflowAlreadyStartedError:
-            notes.note(TurnOver(number, began=False))
+            notes.note_refused_start(TurnOver(number, began=False))
+            if not notes.state.queue:
+                return None
     raise errors.TurnExistsError(
         f"a turn {plain!r} exists already, so the session cannot go on",
         context={"turn_id": plain},

@@ -46,6 +46,7 @@ PATCHES = {
     "read-child": (),
     "read-session": (),
     "refuse-waiting-updates": ("updates are answered",),
+    "refused-starts-before-updates": ("fold is state", "session messages once, in order"),
     "replayable": (),
     "replayable-3x": (),
     "results-before-updates": ("fold is state", "session messages once, in order"),
@@ -58,7 +59,11 @@ PATCHES = {
 }
 """The patches of this release, each with the promises that releases without it did not keep."""
 
-_OLDER_RULES = {7: ("effects are taken back once",)}
+_OLDER_RULES = {
+    7: ("effects are taken back once",),
+    8: ("every history replays",),
+    9: ("messages once, in order", "session messages once, in order"),
+}
 """The promises that turns with rules before these did not keep."""
 _DEPLOYED_AFTER_S = (3, 0.3, 30, 300)
 _ALL = "all"

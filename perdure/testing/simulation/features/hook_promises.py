@@ -57,8 +57,12 @@ def _check_message(simulated: Simulated, delivery: SentDelivery) -> None:
 
 
 def _check_known(simulated: Simulated) -> None:
-    """Check that no turn has the name of a hook and no delivery."""
+    """Check that no turn has the name of a hook and no delivery.
+
+    One that takes back an effect has the id of the turn that has made it, and more.
+    """
     ids = {one.id for one in simulated.world.deliveries.values()}
     for run in simulated.server.runs:
-        if run.id.startswith("hooks/") and run.parent is None and run.id not in ids:
+        delivered = run.id.partition("/undo-")[0]
+        if run.id.startswith("hooks/") and run.parent is None and delivered not in ids:
             raise BrokenError(PROMISE, f"no delivery has begun {run.id}", run)

@@ -57,13 +57,19 @@ def _check_given(simulated: Simulated, told: ToldAnswers, answer: ServerAnswer) 
         and one.content.answer is not None
         and from_json(one.content.answer) == said
     ]
-    if not any(_is_taken(one, told.place) for one in given):
+    if not any(_is_taken(simulated, one, told.place) for one in given):
         message = f"nobody has given {said!r} as the answer to {answer.key!r}"
         raise BrokenError(PROMISE, message, told.activity.run)
 
 
-def _is_taken(sent: SentRequest, place: AskingCall) -> bool:
-    return sent.workflow_id == place.turn_id and sent.last.answer not in _REFUSED
+def _is_taken(simulated: Simulated, sent: SentRequest, place: AskingCall) -> bool:
+    """Return whether a run of the turn has taken an answer; one after a reset may refuse it."""
+    copies = [
+        run.updates[sent.id]
+        for run in simulated.server.runs
+        if run.id == place.turn_id == sent.workflow_id and sent.id in run.updates
+    ]
+    return any(copy.answer not in _REFUSED for copy in copies)
 
 
 def _check_once(simulated: Simulated, last: SimulatedRun) -> None:

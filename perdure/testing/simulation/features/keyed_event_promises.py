@@ -19,7 +19,8 @@ from perdure.turn.wait_values import CallWait, Woken
 PROMISE = "events by key come once"
 
 _SLACK = timedelta(seconds=90)
-"""So long an event may be on its way, with workers and workflow tasks that are lost."""
+"""So long an event may be on its way, with workers and workflow tasks that are lost, where the
+clocks of the server agree."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,11 @@ def events_by_key_come_once(simulated: Simulated) -> None:
     events = _taken_in(simulated.server)
     for last in last_runs(simulated.server) if events else ():
         runs = chain(simulated.server, last)
-        turn = _Turn(events, is_whole=not any(run.base for run in runs) and not _is_branch(runs))
+        turn = _Turn(
+            events,
+            is_whole=not any(run.base for run in runs) and not _is_branch(runs),
+            slack=_SLACK + timedelta(seconds=simulated.server.clock.differ_s),
+        )
         for run in runs:
             turn.see(run)
 
@@ -70,11 +75,13 @@ def _is_branch(runs: Sequence[SimulatedRun]) -> bool:
 class _Turn:
     """The waits of a turn for events by key, in all of its runs.
 
-    `is_whole` is whether the turn has got no events but those of its history.
+    `is_whole` is whether the turn has got no events but those of its history. By `slack`, the
+    times of two events may be in the wrong order.
     """
 
     events: dict[str, list[TakenIn]]
     is_whole: bool
+    slack: timedelta
     began: dict[str, CallWait] = field(default_factory=dict)
     got: dict[str, int] = field(default_factory=dict)
 
@@ -97,7 +104,7 @@ class _Turn:
                     raise BrokenError(PROMISE, f"{end.key} has another event of {place}", run)
             elif end.by in ("time", "message") and wait is not None:
                 waited = timedelta(seconds=end.waited_s)
-                if waited > _SLACK:  # else it may have ended before it was known to wait
+                if waited > self.slack:  # else it may have ended before it was known to wait
                     self._check_missed(run, wait, wait.since + waited)
         self.got |= got
 
@@ -116,7 +123,7 @@ class _Turn:
     def _check_missed(self, run: SimulatedRun, wait: CallWait, before: datetime) -> None:
         """Check that nothing came for a call that has waited until then."""
         place = workflow_id(wait.event, wait.event_key)
-        since = wait.since - limits.EVENT_KEPT + _SLACK
+        since = wait.since - limits.EVENT_KEPT + self.slack
         for one in self.events.get(place, ())[self.got.get(place, -1) + 1 :]:
-            if self.is_whole and since < one.at < before - _SLACK:
+            if self.is_whole and since < one.at < before - self.slack:
                 raise BrokenError(PROMISE, f"{wait.key} has waited, and not got {one.id}", run)

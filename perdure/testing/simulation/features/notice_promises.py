@@ -11,7 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from perdure.delivery.webhook import WaitMessage
 from perdure.temporal.names import MEMO_WAIT, WEBHOOK
 from perdure.testing.simulation.delivery_promises import call_of, check_attempts
-from perdure.testing.simulation.observations import Simulated, effects_of, last_runs
+from perdure.testing.simulation.observations import Simulated, chain, effects_of, last_runs
 from perdure.testing.simulation.server.history import attributes, name_of, tasks
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import BrokenError
@@ -51,12 +51,20 @@ def waits_are_told_once(simulated: Simulated) -> None:
         if any(one.message != call_of(delivery).message for one in received):
             raise BrokenError(PROMISE, "an attempt has another message", delivery)
     for turn in last_runs(simulated.server):
-        agent = turn.read.agent
-        if agent is not None and agent.rules < _TELLS_OF_WAITS:
-            continue  # an earlier release has begun it, which told of no waits
+        if _is_of_earlier(simulated, turn):
+            continue
         events = effects_of(simulated.server, turn)
         mine = [run for run, parent, number in told if number < events.get(parent, 0)]
         _check_order(turn, [call_of(run).message for run in mine], list(told_waits(events, turn)))
+
+
+def _is_of_earlier(simulated: Simulated, turn: SimulatedRun) -> bool:
+    """Return whether an earlier release has begun a turn, which told of no waits.
+
+    Its last run may not have come to know its agent.
+    """
+    agents = (run.read.agent for run in chain(simulated.server, turn))
+    return any(agent is not None and agent.rules < _TELLS_OF_WAITS for agent in agents)
 
 
 def told_waits(

@@ -222,7 +222,8 @@ PLANTED = (
     Planted(
         "a session that is cancelled leaves updates without an answer",
         "workflows/session/agent_session.py",
-        "        if not workflow.all_handlers_finished() and workflow.patched(_ANSWERS_AT_CANCEL):",
+        "        if not workflow.all_handlers_finished() and"
+        " workflow.patched(patches.ANSWERS_AT_CANCEL):",
         "        if False:",
         ("updates are answered",),
         seeds=100,
@@ -241,7 +242,7 @@ PLANTED = (
         "a session that is closed while it records a turn does not name what that has left unread",
         "workflows/session/agent_session.py",
         "            if turn is not None and await has_ended(turn) and"
-        " workflow.patched(_CLOSE_AFTER_RECORD):",
+        " workflow.patched(patches.CLOSE_LAST):",
         "            if False:",
         (MESSAGES,),
         seeds=300,
@@ -259,7 +260,7 @@ PLANTED = (
     Planted(
         "what a session hears of a turn comes after the updates of the same workflow task",
         "workflows/session/notes.py",
-        "workflow.patched(RESULTS_FIRST)",
+        "len(self._news) > self._results and workflow.patched(patch)",
         "False",
         (FOLD,),
         seeds=150,
@@ -268,7 +269,7 @@ PLANTED = (
     Planted(
         "a cancel that comes while a session records a turn is lost",
         "workflows/session/agent_session.py",
-        "if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):",
+        "if is_cancelled_exception(error) and workflow.patched(patches.CANCELLED_RECORDING):",
         "if False:",
         ("nothing is stuck", FOLD, REPLAYS),
         seeds=200,

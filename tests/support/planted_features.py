@@ -307,6 +307,16 @@ OF_FEATURES = (
         focus=("builds",),
     ),
     Planted(
+        "a refused start of a turn counts after the updates of its task",
+        "workflows/session/starting.py",
+        "            notes.note_refused_start(TurnOver(number, began=False))",
+        "            notes.note(TurnOver(number, began=False))",
+        (FOLD,),
+        seeds=700,
+        kind="session",
+        focus=("operators",),
+    ),
+    Planted(
         "a part that was reset takes the turns that it had begun for failed",
         "workflows/batch/agent_batch_part.py",
         "            if workflow.patched(FINDS_AGAIN):",

@@ -394,7 +394,7 @@ PROMISES = (
             "batch": no("a batch takes no messages, and its turns are plain turns"),
             "local": by("Y124"),
             "release": by("Y153"),
-            "reset": by("S102 S104 Y124"),
+            "reset": by("S102 S104 S107 Y124"),
             "effects": by(""),
             "undo": UNDO,
             "questions": by("J5"),
@@ -1095,6 +1095,12 @@ FOUND = (
         "counted as read, and no model was sent it; the simulator found it",
         "messages; session, reset",
         "S104",
+    ),
+    Found(
+        "A message that was taken back while Temporal refused to start its turn, as after a reset, "
+        "was read all the same under the turn's second id; the simulator found it",
+        "messages; session, reset",
+        "S107",
     ),
     Found(
         "A turn that was reset to a task that had got updates told nobody of its end, as the id of "

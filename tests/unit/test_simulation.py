@@ -39,7 +39,7 @@ from perdure.turn.facts import (
 from perdure.turn.fold import apply, fold
 from perdure.turn.state import TurnState
 from perdure.turn.wait_values import Woken
-from perdure.workflows.session.notes import RESULTS_FIRST
+from perdure.workflows.session.patches import RESULTS_FIRST
 
 from ..support.thorough import some
 

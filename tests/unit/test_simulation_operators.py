@@ -46,8 +46,10 @@ def ids_in(path: Path, constants: dict[str, str]) -> Iterator[str]:
             [asked] = node.args
             if isinstance(asked, ast.Constant):
                 yield str(asked.value)
-            elif isinstance(asked, ast.Name) and asked.id in constants:
-                yield constants[asked.id]
+            elif isinstance(asked, ast.Name | ast.Attribute):
+                name = asked.id if isinstance(asked, ast.Name) else asked.attr
+                if name in constants:
+                    yield constants[name]
 
 
 def constants_in(path: Path) -> dict[str, str]:

@@ -63,6 +63,8 @@ RESET_WHILE_ITS_END_IS_TOLD = 44
 """A turn that is reset to a point after its webhook was begun, before that has read the end."""
 ENDS_AT_A_CANCEL = 149
 """A session with a turn that is cancelled in the task in which two calls end, the second first."""
+TAKEN_BACK = 9000285
+"""A session, with more resets, whose sender takes a message back as Temporal refuses a start."""
 SECOND_ATTEMPT = 15
 """A session that gets a message between two attempts to start a turn, after a reset."""
 TURNS_LEFT = 33, 43
@@ -165,6 +167,15 @@ def test_webhook_of_a_turn_that_is_reset_at_its_end_is_sent(seed: int) -> None:
 def test_message_between_two_attempts_to_start_a_turn_is_read() -> None:
     """The second attempt, under another id, begins with what the session has by then."""
     made = simulate(SECOND_ATTEMPT, kind="session", focus=["operators"])
+
+    assert made.broken is None, made.story
+    assert made.counts["resets"]
+
+
+@pytest.mark.accepts("S107")
+def test_message_that_is_taken_back_as_a_start_is_refused_is_not_read() -> None:
+    """The refusal comes before the update in history; the turn is started under another id."""
+    made = simulate(TAKEN_BACK, kind="session", focus=["operators", "resets"])
 
     assert made.broken is None, made.story
     assert made.counts["resets"]

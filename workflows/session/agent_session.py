@@ -70,20 +70,12 @@ from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message
 from perdure.workflows import ancestors, child_handles, child_starts, moving, storage
 from perdure.workflows.ends import has_ended
-from perdure.workflows.session import checks, next_run, recording
+from perdure.workflows.session import checks, next_run, patches, recording
 from perdure.workflows.session.details import card
-from perdure.workflows.session.notes import REFUSED_FIRST, RESULTS_FIRST, Notes
+from perdure.workflows.session.notes import Notes
 from perdure.workflows.session.reminders import Reminders
 from perdure.workflows.session.starting import Handle, start_turn
 from perdure.workflows.update_answers import UpdateAnswers, update_id
-
-_CONTINUE_FIRST = "continue-as-new-before-a-turn"
-_EARLY_FIRST = "updates-before-a-turn"
-_CLOSE_AFTER_RECORD = "close-after-the-record"
-_CANCELLED_WHILE_RECORDING = "cancelled-while-recording"
-"""The patch since which a cancel that comes while a turn is recorded is not lost."""
-_ANSWERS_AT_CANCEL = "answers-at-cancel"
-"""The patch since which a cancelled session answers the updates that it has accepted."""
 
 
 @workflow.defn(name=SESSION, sandboxed=False, failure_exception_types=[PerdureError])
@@ -109,7 +101,7 @@ class AgentSession:
         child_starts.ignore_unawaited()
         with failures.typed():
             self._begin(start)
-        if self._early and self._state.may_start and workflow.patched(_EARLY_FIRST):
+        if self._early and self._state.may_start and workflow.patched(patches.EARLY_FIRST):
             await workflow.wait_condition(lambda: not self._early)
         try:
             while not self._is_closed:
@@ -164,8 +156,12 @@ class AgentSession:
     @property
     def _has_results_due(self) -> bool:
         """Whether the session is about to know what has become of messages that it has given."""
-        is_starting = self._state.is_busy and self._turn is None
-        return is_starting or self._steering > 0 or self._state.is_over
+        return self._steering > 0 or self._state.is_over
+
+    @property
+    def _is_starting(self) -> bool:
+        """Whether a turn is being started, which Temporal may refuse."""
+        return self._state.is_busy and self._turn is None
 
     @property
     def _is_closed(self) -> bool:
@@ -194,7 +190,7 @@ class AgentSession:
         """
         if self._moves_on:
             return self._is_full
-        return self._turns_of_run > 0 and self._is_full and workflow.patched(_CONTINUE_FIRST)
+        return self._turns_of_run > 0 and self._is_full and workflow.patched(patches.CONTINUE_FIRST)
 
     async def _until_there_is_work(self) -> bool:
         """Wait for a message, or for the end. Returns False when the session was idle too long."""
@@ -259,7 +255,7 @@ class AgentSession:
                 fact = await recording.recorded(number, call)
             except ActivityError as error:
                 # a cancel of the session arrives as one of the activity, and would be lost here
-                if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):
+                if is_cancelled_exception(error) and workflow.patched(patches.CANCELLED_RECORDING):
                     raise asyncio.CancelledError from error
                 fact = TurnRecorded(number, None)
             self._notes.note_result(fact)
@@ -276,7 +272,7 @@ class AgentSession:
 
     async def _answer_updates(self) -> None:
         """Answer the updates that wait for what a cancelled session does not do any more."""
-        if not workflow.all_handlers_finished() and workflow.patched(_ANSWERS_AT_CANCEL):
+        if not workflow.all_handlers_finished() and workflow.patched(patches.ANSWERS_AT_CANCEL):
             self._is_stopped = True
             await workflow.wait_condition(workflow.all_handlers_finished)
 
@@ -386,8 +382,10 @@ class AgentSession:
             waits = any(queued.id == message_id for queued in self._state.queue)
             self._notes.note(MessageUnqueued(message_id))
             is_given = any(queued.id == message_id for queued in self._state.given)
-            patch = REFUSED_FIRST if self._turn is None else RESULTS_FIRST
-            if is_given and self._has_results_due and workflow.patched(patch):
+            if is_given and self._is_starting and workflow.patched(patches.REFUSED_FIRST):
+                await workflow.wait_condition(lambda: not self._is_starting or self._is_stopped)
+                waits = self._state.is_taken_back(message_id)
+            elif is_given and self._has_results_due and workflow.patched(patches.RESULTS_FIRST):
                 await workflow.wait_condition(lambda: not self._has_results_due or self._is_stopped)
                 waits = self._state.is_taken_back(message_id)
             return pack(UpdateResult(done=waits))
@@ -489,7 +487,7 @@ class AgentSession:
             asked = unpack(payload, SessionReason)
             self._notes.note(SessionClosed(asked.reason, asked.by))
             turn = self._turn
-            if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
+            if turn is not None and await has_ended(turn) and workflow.patched(patches.CLOSE_LAST):
                 await workflow.wait_condition(lambda: self._turn is not turn or self._is_stopped)
             return pack(self._left)
 

@@ -6,11 +6,7 @@ from temporalio import workflow
 
 from perdure.session.facts import SessionFact, SteeringFailed, TurnOver, TurnRecorded
 from perdure.session.state import SessionState, apply, fold
-
-RESULTS_FIRST = "results-before-updates"
-"""The patch since which results come before the updates of their workflow task."""
-REFUSED_FIRST = "refused-starts-before-updates"
-"""The patch since which that holds for the start of a turn that Temporal has refused, too."""
+from perdure.workflows.session.patches import REFUSED_FIRST, RESULTS_FIRST
 
 
 class Notes:

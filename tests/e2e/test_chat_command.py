@@ -347,6 +347,7 @@ def test_message_that_no_worker_takes_is_told(perdure: InProcess, session_id: st
     assert "Traceback" not in shown.text
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("D64")
 def test_line_that_is_typed_while_an_answer_is_written_stays_apart(
     perdure: InProcess, session_id: str

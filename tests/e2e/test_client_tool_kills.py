@@ -21,6 +21,7 @@ TOKEN = "0123456789abcdef" * 2
 FUNCTION = {"type": "function", **LOCATE.model_dump()}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("F33")
 async def test_call_waits_over_the_kill_of_its_worker(tell: Tell) -> None:
     """The next worker goes on with the result, by the same token."""

@@ -24,6 +24,7 @@ def wait_for(key: str) -> Any:
     return {"name": "wait_for", "arguments": {"event": "built", "key": key, "note": "the build"}}
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("W49")
 async def test_event_by_key_comes_after_the_worker_was_killed(tell: Tell) -> None:
     """Killed between the registration and the event: another worker takes it in, and the turn gets

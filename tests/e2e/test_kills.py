@@ -64,6 +64,7 @@ async def test_recorded_tool_and_model_call_are_not_repeated_after_a_kill(tell: 
     }
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("W16", "W17")
 async def test_wait_of_a_killed_worker_goes_on_in_another(tell: Tell) -> None:
     """Killed while one call waits and another runs: that one is made again during the wait, and the
@@ -112,6 +113,7 @@ async def test_call_of_a_killed_worker_is_looked_up_and_not_made_again(tell: Tel
     assert report.unsettled == ()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("T63")
 async def test_effect_is_taken_back_once_although_the_worker_is_killed(tell: Tell) -> None:
     """Killed after the service has taken it back: that is looked up, and not done again."""
@@ -203,6 +205,7 @@ async def test_delay_survives_the_kill_of_its_worker(tell: Tell) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y2")
 async def test_model_call_cut_off_by_a_kill_is_tried_again_and_both_attempts_are_seen(
     tell: Tell,

@@ -40,6 +40,7 @@ async def begun(tell: Tell, call: StubCall) -> tuple[Story, Process, Turn]:
     return story, await story.worker(), await story.start()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("F18")
 async def test_result_is_sent_after_the_worker_was_killed(tell: Tell, tmp_path: Path) -> None:
     """The job is started once, and its token is good for the next worker."""

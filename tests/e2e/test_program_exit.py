@@ -161,6 +161,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("Y81")
 @pytest.mark.skipif(sys.platform != "linux", reason="connections are counted in /proc")
 async def test_connection_is_closed_at_the_end_of_its_block(perdure_server: str) -> None:

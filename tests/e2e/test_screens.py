@@ -164,6 +164,7 @@ def test_run_shows_what_happened_and_the_answer(see: See) -> None:
         """)
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("P5", "D61")
 def test_last_line_counts_what_happens_now_and_what_is_spent(
     see: See, perdure: CommandLine, tmp_path: Path

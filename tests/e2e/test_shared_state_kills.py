@@ -12,6 +12,7 @@ __all__ = ["has_supervisor"]
 APP = "tests.support.e2e.app:make_keeping"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("F35")
 async def test_change_counts_with_the_result_that_is_recorded(tell: Tell) -> None:
     """That of the attempt that returned: the first one has changed it, too, and was killed."""

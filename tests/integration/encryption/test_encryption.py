@@ -150,6 +150,7 @@ async def test_caller_without_the_key_gets_a_decryption_error(
     assert listed.error.code == "DECRYPTION"
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G11")
 async def test_worker_that_lacks_the_key_of_a_running_turn_does_not_start(
     perdure_server: str, caplog: pytest.LogCaptureFixture

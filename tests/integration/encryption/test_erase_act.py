@@ -32,6 +32,7 @@ async def erasures(home: Home) -> list[str]:
     return [run.id async for run in client.list_workflows(query)]
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G101")
 async def test_erasure_of_what_is_over_is_told(home: Home) -> None:
     """With who, through what, and the key, as the receipt has it; erasing again is another act."""
@@ -99,6 +100,7 @@ async def test_act_is_under_the_key_of_the_environment(
     assert "k1" in unread.problem
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G103")
 async def test_tenant_sees_the_erasures_of_its_own_subjects(home: Home) -> None:
     """Over HTTP, with and without the name of the subject."""

@@ -197,6 +197,7 @@ async def test_subject_that_cannot_be_is_refused_before_anything_is_started(
         await client.schedule(f"plan-{home.id}").status()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("G16")
 async def test_worker_goes_on_with_its_keys_while_the_store_is_away(home: Home) -> None:
     """It does not start without the store; a turn whose key it has ends, and one whose key it lacks

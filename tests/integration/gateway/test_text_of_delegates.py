@@ -163,7 +163,7 @@ async def house(
         yield client, http
 
 
-@pytest.mark.table(2)
+@pytest.mark.table(1)
 @pytest.mark.accepts("E193")
 @pytest.mark.parametrize("door", DOORS)
 async def test_text_of_a_delegate_comes_while_it_is_generated(runtime: Runtime, door: str) -> None:

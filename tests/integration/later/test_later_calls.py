@@ -351,6 +351,7 @@ async def test_result_that_is_sent_ends_the_polls(runtime: Runtime) -> None:
     assert len(service.polled) <= polls + 1
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("F10")
 async def test_time_of_the_turn_is_up_while_a_job_runs(runtime: Runtime) -> None:
     """The turn fails, or finishes with the last answer, and the job is cancelled."""

@@ -72,6 +72,7 @@ async def test_command_says_that_nothing_waits(office: Office) -> None:
     assert "those that wait for a login: none" in said.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("H253")
 async def test_commands_name_the_login_that_a_turn_waits_for(office: Office) -> None:
     """`perdure approvals` with the turn, and whoever follows it; with the call, if several wait."""

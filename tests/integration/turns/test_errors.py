@@ -125,6 +125,7 @@ async def test_list_says_how_every_turn_ended(ends: dict[str, End]) -> None:
     } == expected
 
 
+@pytest.mark.slow
 @pytest.mark.accepts("U12")
 async def test_memo_says_how_every_turn_ended(ends: dict[str, End]) -> None:
     """Outcome, error code and the beginning of the answer; none for a turn that was ended from

@@ -1103,6 +1103,12 @@ FOUND = (
         "S107",
     ),
     Found(
+        "The effects of a delegate, or of a turn of a session, that was begun again after a reset "
+        "were not taken back, as the turn of before the reset had the same id",
+        "effects are taken back once; delegate, session, reset",
+        "S108, S109",
+    ),
+    Found(
         "A turn that was reset to a task that had got updates told nobody of its end, as the id of "
         "its webhook was that of the run before; the simulator found it",
         "webhooks; reset",

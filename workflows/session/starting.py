@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RawValue
+from temporalio.common import RawValue, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from perdure import errors, limits
@@ -42,6 +42,7 @@ async def start_turn(notes: Notes, number: int) -> Handle | None:
                 TURN,
                 pack(request, "the input of the turn", most_bytes=most_bytes),
                 id=turn_id,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,  # one of before a reset
                 result_type=RawValue,
                 parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                 **start_request.introduced(request, trace_ids.memo_of_caller()),

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue, RetryPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ActivityError, ChildWorkflowError, WorkflowAlreadyStartedError
 
 from perdure.agents import policy
@@ -303,6 +303,7 @@ async def _start(
         TURN,
         pack(request, "the input of a delegate's turn"),
         id=turn_id,
+        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,  # one of before a reset
         result_type=RawValue,
         parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
         cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,

@@ -16,6 +16,7 @@ from perdure.worker import AgentWorker
 from ...conftest import Runtime, eventually
 from ...support.banking import LOST, Bank, payer, pays
 from ...support.delegating import FREE, delegate
+from ...support.resets import reset, task_ends
 
 FIRST = "call_1_1"
 
@@ -183,3 +184,25 @@ async def test_calls_of_one_id_are_told_apart(runtime: Runtime, refunds: Refunds
 
     assert [refunded for refunded, _ in refunds] == ["i-north", "i-south"]
     assert [record.status for record in now] == ["undone", "undone"]
+
+
+@pytest.mark.accepts("S109")
+async def test_delegate_that_begins_again_after_a_reset_takes_back_what_it_did(
+    runtime: Runtime, refunds: Refunds
+) -> None:
+    """It has an id of its own, although the delegate of before the reset is over."""
+    desk = Agent(name="desk", model="scripted:desk", delegates=["clerk"])
+    models = {
+        "desk": ScriptedModel(*[delegate("clerk", "pay"), says("refused")] * 2),
+        "clerk": ScriptedModel(pays("i-1"), pays("i-2")),
+    }
+    worker = AgentWorker([desk, clerk(refunds, on_failure="undo", max_iterations=1)], prices=FREE)
+    async with runtime(worker, model=models) as client:
+        turn = await client.start("desk", "go")
+        await turn.result()
+        await eventually(lambda: len(refunds) == 1, "the first refund")
+        again = await reset(client, turn, task_ends(await client.history(turn))[0])
+        await again.result()
+        await eventually(lambda: len(refunds) == 2, "the refund after the reset")
+
+    assert [refunded for refunded, _ in refunds] == ["i-1", "i-2"]

@@ -14,7 +14,8 @@ from perdure.testing import ScriptedModel, call, calls, says
 from perdure.values.approvals import PendingApproval
 from perdure.worker import AgentWorker
 
-from ...conftest import RecordingClient, Runtime
+from ...conftest import RecordingClient, Runtime, eventually
+from ...support.banking import Bank, payer, pays, refunder
 from ...support.conversing import texts, until_recorded
 from ...support.resets import reset_to, task_ends
 from ...support.spending import SOON_S
@@ -105,3 +106,31 @@ async def test_message_is_read_once_though_a_reset_of_its_session_sends_it_again
 
     assert texts(messages) == ["Write to Ann.", "And to Bob.", "it is sent"]
     assert texts(model.requests[-1].messages).count("And to Bob.") == 1
+
+
+@pytest.mark.accepts("S108")
+async def test_turn_that_begins_again_after_a_reset_takes_back_what_it_did(
+    runtime: Runtime,
+) -> None:
+    """It has an id of its own, although the turn of before the reset is over: so have the turns
+    that take effects back.
+    """
+    bank = Bank()
+    pay = payer(bank, undo=refunder(bank))
+    agent = Agent(
+        name="clerk", model="scripted:m", tools=[pay], on_failure="undo", max_iterations=1
+    )
+    async with runtime(agent, model=ScriptedModel(pays("i-1"), pays("i-2"))) as client:
+        session = client.session(f"chat-{secrets.token_hex(4)}", "clerk")
+        await session.say("Pay.")
+        await eventually(lambda: len(bank.refunds) == 1, "the first refund")
+        await session.wait(SOON_S)
+        run = client.temporal.get_workflow_handle(session.id)
+        history = await run.fetch_history()
+        await reset_to(client.temporal, session.id, history.run_id, task_ends(history)[0])
+        await eventually(lambda: len(bank.refunds) == 2, "the refund after the reset")
+        await session.wait(SOON_S)
+        [turn] = await session.turns()
+
+    assert [refunded for refunded, _ in bank.refunds] == ["i-1", "i-2"]
+    assert turn.turn_id.startswith(f"{session.id}/1-")

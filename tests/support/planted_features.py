@@ -311,10 +311,17 @@ OF_FEATURES = (
         "workflows/session/starting.py",
         "            notes.note_refused_start(TurnOver(number, began=False))",
         "            notes.note(TurnOver(number, began=False))",
-        (FOLD,),
-        seeds=700,
+        (FOLD, MESSAGES),
+        seeds=1400,
         kind="session",
-        focus=("operators",),
+        focus=("operators", "resets"),
+        also=(
+            (
+                "workflows/session/agent_session.py",
+                "        return self._state.is_busy and self._turn is None",
+                "        return False",
+            ),
+        ),
     ),
     Planted(
         "a part that was reset takes the turns that it had begun for failed",

@@ -486,6 +486,8 @@ class AgentSession:
         async with self._answering():
             asked = unpack(payload, SessionReason)
             self._notes.note(SessionClosed(asked.reason, asked.by))
+            if self._is_starting and workflow.patched(patches.REFUSED_FIRST):
+                await workflow.wait_condition(lambda: not self._is_starting or self._is_stopped)
             turn = self._turn
             if turn is not None and await has_ended(turn) and workflow.patched(patches.CLOSE_LAST):
                 await workflow.wait_condition(lambda: self._turn is not turn or self._is_stopped)

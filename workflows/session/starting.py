@@ -16,6 +16,7 @@ from perdure.temporal.payloads import pack
 from perdure.values.content import parts_size
 from perdure.workflows.second_ids import second_id
 from perdure.workflows.session.notes import Notes
+from perdure.workflows.session.patches import REFUSED_FIRST
 
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
@@ -23,7 +24,8 @@ Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 async def start_turn(notes: Notes, number: int) -> Handle | None:
     """Start a turn under its id, or under a second id if a turn of the first one exists.
 
-    Returns None if all messages were taken back before it could be started.
+    Returns None if all messages were taken back, or the session was closed, before it could be
+    started.
 
     Raises:
         TurnExistsError: Turns of both ids exist.
@@ -49,7 +51,8 @@ async def start_turn(notes: Notes, number: int) -> Handle | None:
             )
         except WorkflowAlreadyStartedError:
             notes.note_refused_start(TurnOver(number, began=False))
-            if not notes.state.queue:
+            is_closed = notes.state.closed is not None and workflow.patched(REFUSED_FIRST)
+            if is_closed or not notes.state.queue:
                 return None
     raise errors.TurnExistsError(
         f"a turn {plain!r} exists already, so the session cannot go on",

@@ -10,6 +10,7 @@ from temporalio.common import RawValue
 from perdure.temporal.names import FINISH_CALL
 from perdure.temporal.payloads import unpack
 from perdure.testing.simulation.observations import Simulated, chain, last_runs
+from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
 from perdure.testing.simulation.server.server import BrokenError, SimulatedServer
 from perdure.turn import call_tokens, call_waits, unsettled
@@ -36,6 +37,7 @@ from perdure.turn.wire import ToolOutput
 ONE_RESULT, ENDS, CHARGES = "jobs have one result", "jobs are cancelled", "jobs are charged once"
 
 Answers = Mapping[str, set[UpdateResponse]]
+Contents = Mapping[str, str]
 _REFUSED = {UpdateResponse.REJECTED, UpdateResponse.FAILED}
 
 
@@ -51,7 +53,7 @@ def jobs_have_one_result(simulated: Simulated) -> None:
     _check_tokens(simulated.server, tokens)
     answers = _answers(simulated.server)
     for last in last_runs(simulated.server):
-        _Jobs(chain(simulated.server, last), answers).check_results()
+        _Jobs(chain(simulated.server, last), _contents(simulated.server)).check_results()
     refused = [content for content, of in answers.items() if of <= _REFUSED]
     for run in simulated.server.runs:
         steps = str(run.read.all_steps)
@@ -65,9 +67,9 @@ def jobs_are_cancelled(simulated: Simulated) -> None:
     If its turn has ended meanwhile, the report names it. A terminated turn cancels nothing.
     """
     tools = {job.handle: job.tool for job in simulated.world.jobs.started}
-    answers = _answers(simulated.server) if tools else {}
+    contents = _contents(simulated.server) if tools else {}
     for last in last_runs(simulated.server) if tools else ():
-        _Jobs(chain(simulated.server, last), answers).check_ends(tools)
+        _Jobs(chain(simulated.server, last), contents).check_ends(tools)
 
 
 def jobs_are_charged_once(simulated: Simulated) -> None:
@@ -122,6 +124,27 @@ def _answers(server: SimulatedServer) -> Answers:
     return found
 
 
+def _contents(server: SimulatedServer) -> Contents:
+    """Return the results that were sent, by the ids of their updates."""
+    return {
+        update.id: unpack(RawValue(update.request.input.args.payloads[0]), FinishCall).content
+        for run in server.runs
+        for update in run.updates.values()
+        if update.request.input.name == FINISH_CALL
+    }
+
+
+def _refused_in(run: SimulatedRun, contents: Contents) -> set[str]:
+    """Return the results that a run has accepted and then refused, as its history says."""
+    completed = (
+        attributes(event)
+        for event in run.history.events
+        if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_COMPLETED"
+    )
+    failed = (one.meta.update_id for one in completed if one.outcome.HasField("failure"))
+    return {contents[update_id] for update_id in failed if update_id in contents}
+
+
 def _sent(server: SimulatedServer) -> Iterator[tuple[SimulatedRun, FinishCall, UpdateResponse]]:
     """Yield each result that was sent, with the run that got it, and its answer."""
     for run in server.runs:
@@ -158,26 +181,25 @@ class _Jobs:
         needless: The first call whose job was cancelled although it had a result; None without one.
     """
 
-    def __init__(self, runs: list[SimulatedRun], answers: Answers) -> None:
+    def __init__(self, runs: list[SimulatedRun], contents: Contents) -> None:
         self.handles: dict[ToolKey, str] = {}
         self.first: dict[ToolKey, str] = {}
         self.stopped: set[ToolKey] = set()
         self.needless: ToolKey | None = None
         self._runs = runs
         self._last = runs[-1]
-        self._answers = answers
         self._over: set[ToolKey] = set()
-        for fact in (fact for run in runs for fact in _as_learned(run.facts)):
-            self._see(fact)
+        for run in runs:
+            refused = _refused_in(run, contents)
+            for fact in _as_learned(run.facts):
+                self._see(fact, refused)
 
-    def _see(self, fact: Recorded) -> None:
+    def _see(self, fact: Recorded, refused: Set[str]) -> None:
         match fact:
             case ToolReturned(key, output) if output.handle is not None:
                 self.handles[ToolKey(key.step, key.call)] = output.handle
-            case CallFinished(key, output):
-                of = self._answers.get(output.content, set())
-                if not of <= _REFUSED:
-                    self._finish(key, output)
+            case CallFinished(key, output) if output.content not in refused:
+                self._finish(key, output)
             case Polled(poll, ToolOutput(inquiry=None) as output):
                 self._finish(ToolKey(poll.step, poll.call), output)
             case WaitEnded(woken=ends):

@@ -28,6 +28,8 @@ PROMISE = "reminders come once"
 
 _LATE = timedelta(minutes=2)
 """So late may a reminder be, as workflow tasks are lost and done again."""
+_EARLY = timedelta(milliseconds=1)
+"""So early may it be: the SDK rounds the time of a timer down, to a nanosecond."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -148,7 +150,7 @@ def _check_moments(runs: Sequence[SimulatedRun], came: dict[str, _Came], differ:
             [payload] = update.request.input.args.payloads
             planned, moment = unpack(RawValue(payload), Remind).at, came[reminder_id]
             latest = max(planned, moment.reset_at) + _LATE + differ
-            if not planned - differ <= moment.at <= latest:
+            if not planned - _EARLY - differ <= moment.at <= latest:
                 message = f"{reminder_id} came at {moment.at}, and was planned for {planned}"
                 raise BrokenError(PROMISE, message, run)
 

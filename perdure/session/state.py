@@ -80,7 +80,8 @@ class SessionState:
         dropped: The number of turns whose messages are not among them any more.
         ledger: The budget and what was spent of it.
         parts: The messages of the turn that is being recorded, so far.
-        is_parked: Whether the queue waits for the next message, because a turn was cancelled.
+        is_parked: Whether the queue waits for the next message, because a turn was cancelled, or
+            could not be begun.
         is_interrupted: Whether the running turn was asked to stop.
         goes_on: Whether a turn reads the queue even if the running turn ends as cancelled.
         forked_from: The point in another session from which it goes on; None for other sessions.
@@ -444,7 +445,7 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
     """Return the state after the end of the running turn. What it has not read is queued again."""
     running = state.running
     assert running is not None
-    unread = tuple(message for message in state.given if message.id in end.unread)
+    unread = tuple(one for one in state.given if end.is_unread or one.id in end.unread)
     turn = running.model_copy(
         update={
             "messages": tuple(message.id for message in state.given),
@@ -473,7 +474,7 @@ def _recorded(state: SessionState, end: TurnEnd) -> SessionState:
         starts=starts,
         dropped=state.dropped + dropped,
         ledger=state.ledger.settle(running.turn_id, end.spent),
-        is_parked=end.outcome is Outcome.CANCELLED and not state.goes_on,
+        is_parked=(end.outcome is Outcome.CANCELLED or end.is_unread) and not state.goes_on,
         parts=(),
         effects=latest((*state.effects, *end.effects)),
         shared_state=state.shared_state if end.shared_state is None else end.shared_state,

@@ -235,8 +235,9 @@ class RecordCall(Wire):
 class TurnEnd(Wire):
     """The end of a turn, from its history.
 
-    `unread` are the ids of messages that it has not answered. `agent` is the agent that had the
-    turn at its end; empty if that is unknown. `effects` has what it has learned of effects.
+    `unread` are the ids of messages that it has not answered; `is_unread` is whether it was
+    over before its agent was known, and has read none at all. `agent` is the agent that had
+    the turn at its end; empty if that is unknown. `effects` has what it has learned of effects.
     `shared_state` is that at its end; None if it had none, or if that is unknown.
     """
 
@@ -244,6 +245,7 @@ class TurnEnd(Wire):
     spent: Spending = Spending()
     is_priced: bool = False
     unread: tuple[str, ...] = ()
+    is_unread: bool = Field(default=False, exclude_if=not_)
     agent: str = ""
     effects: tuple[EffectRecord, ...] = ()
     shared_state: SharedState | None = Field(default=None, exclude_if=lambda shared: shared is None)

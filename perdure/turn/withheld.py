@@ -93,7 +93,9 @@ def task_has_passed(state: TurnState, checks: Iterable[HookEnded]) -> bool:
 
     The histories of its first runs may be gone, but a model is asked after the checks alone.
     """
-    if state.agent is None or state.accounts.model_calls:
+    if state.agent is None:
+        return False
+    if state.accounts.model_calls:
         return True
     places = [place for place, stage in enumerate(state.agent.middleware, 1) if stage.has_before]
     passed = {one.key.place for one in checks if one.key.moment == "before" and _let_pass(one)}

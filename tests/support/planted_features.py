@@ -460,9 +460,9 @@ OF_FEATURES = (
         "            self._ended.append(key)\n",
         "            pass\n",
         (FOLD,),
-        seeds=160,
+        seeds=250,
         kind="session",
-        focus=("operators",),
+        focus=("cancels",),
     ),
     Planted(
         "a timer that has fired before its moment is waited for again",

@@ -325,7 +325,7 @@ PROMISES = (
             "delegate": by("G24 G26 U33"),
             "parallel": by("Y121"),
             "handoff": by("U20 U31"),
-            "session": by("G22 G26 G36 S126"),
+            "session": by("G22 G26 G36 S110 S126"),
             "fork": by("G23 G36"),
             "resume": by("G23"),
             "carry": by("G22 G36 U32"),
@@ -1107,6 +1107,12 @@ FOUND = (
         "were not taken back, as the turn of before the reset had the same id",
         "effects are taken back once; delegate, session, reset",
         "S108, S109",
+    ),
+    Found(
+        "A message to a session whose turn was cancelled before its agent was known was read "
+        "unchecked by the model of the next turn",
+        "refused text; session",
+        "S110",
     ),
     Found(
         "A turn that was reset to a task that had got updates told nobody of its end, as the id of "

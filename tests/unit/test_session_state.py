@@ -366,3 +366,19 @@ def test_room_of_a_queue_counts_text_and_images(waiting: int) -> None:
     state.check_room(facts[0] if facts else MessageSent("1", "x", parts=(IMAGE,)), one * 3)
     with pytest.raises(errors.SessionBusyError if waiting else errors.TooLargeError):
         state.check_room(MessageSent("1", "x", parts=(IMAGE,)), one * (waiting + 1) - 1)
+
+
+@pytest.mark.accepts("S110")
+@pytest.mark.parametrize("outcome", [Outcome.CANCELLED, Outcome.FAILED, Outcome.TERMINATED])
+def test_messages_of_a_turn_that_has_read_none_wait_for_the_next_message(outcome: Outcome) -> None:
+    """So a turn that cannot begin is not begun again and again."""
+    sent = MessageSent("1", "one"), MessageSent("2", "two")
+    end = TurnEnd(outcome=outcome, is_unread=True)
+    recorded = TurnRecorded(1, TurnPart(number=1, count=1, end=end))
+    state = fold([SessionStarted(REQUEST), *sent, TurnBegan(1, "s/1"), TurnOver(1), recorded])
+    [turn] = state.turns
+
+    assert [message.id for message in state.queue] == ["1", "2"]
+    assert turn.unread == turn.messages == ("1", "2")
+    assert not state.may_start
+    assert apply(state, MessageSent("3", "three")).may_start

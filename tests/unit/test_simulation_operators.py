@@ -118,7 +118,7 @@ def test_earlier_release_knows_each_patch() -> None:
 @pytest.mark.accepts("S105")
 def test_run_after_a_reset_does_not_reach_the_children_of_the_run_before_as_its_own() -> None:
     """Those are left whose earlier release cancels them as its own, and told by a promise."""
-    made = simulate(10, kind="session", focus=("operators", "earlier release"))
+    made = simulate(372, kind="session", focus=("operators", "earlier release"))
 
     assert made.broken is None, made.story
     assert made.counts["children of a run before a reset"]

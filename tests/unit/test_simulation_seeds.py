@@ -61,7 +61,7 @@ RESET_TWICE = 91
 """A turn that is reset to a task that has got updates, in which it begins its webhook."""
 RESET_WHILE_ITS_END_IS_TOLD = 44
 """A turn that is reset to a point after its webhook was begun, before that has read the end."""
-ENDS_AT_A_CANCEL = 149
+ENDS_AT_A_CANCEL = 197
 """A session with a turn that is cancelled in the task in which two calls end, the second first."""
 CHANGED_AT_A_REFUSAL = 1309, 9000285
 """Sessions, with more resets, that are closed as Temporal refuses a start, or whose sender takes a
@@ -126,7 +126,7 @@ def test_seed_with_a_focus_that_found_a_fault_keeps_every_promise(
 @pytest.mark.accepts("S116")
 def test_calls_that_end_in_the_task_of_a_cancel_are_folded_as_they_ended() -> None:
     """The turn folded them in the order of its calls, and readers in that of history."""
-    made = simulate(ENDS_AT_A_CANCEL, kind="session", focus=["operators"])
+    made = simulate(ENDS_AT_A_CANCEL, kind="session", focus=["cancels"])
 
     assert made.broken is None, made.story
     assert has_folded_earlier_ends(made)

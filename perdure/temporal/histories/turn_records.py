@@ -35,16 +35,20 @@ async def parts_of(
     if summary is None:  # its spending is in the histories of its delegates
         run = ChildRun(turn_id=turn_id, run_id=run_id)
         summary = (await read_turn(client, run, is_worker=is_worker)).summary
+    # no check and no model has seen its messages, also if the histories of earlier runs are gone
+    is_unread = state.agent is None and not state.carried.first_run
     end = TurnEnd(
         outcome=summary.outcome,
         spent=summary.spent,
         is_priced=summary.is_priced,
+        is_unread=is_unread,
         unread=tuple(message.id for message in state.unread if message.id is not None),
         agent=summary.last_agent or summary.agent,
         effects=tuple(record.in_turn(turn_id) for record in effects.gathered(state)),
         shared_state=_shared(state),
     )
-    messages = own_messages(state, is_checked=withheld.task_has_passed(state, checks))
+    is_checked = withheld.task_has_passed(state, checks)
+    messages = () if is_unread else own_messages(state, is_checked=is_checked)
     parts = carry.split(Carried(messages, 0), limits.PART_BYTES // 2)
     return tuple(
         TurnPart(

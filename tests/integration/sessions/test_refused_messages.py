@@ -48,3 +48,24 @@ async def test_model_of_the_next_turn_does_not_see_a_refused_message(runtime: Ru
         known[:4],
         [*known, "Go on, too."],
     ]
+
+
+@pytest.mark.accepts("S110")
+async def test_message_of_a_turn_that_could_not_begin_is_checked_in_the_next(
+    runtime: Runtime,
+) -> None:
+    """No worker knows its agent; the message waits, and the check of another agent refuses it."""
+    model = ScriptedModel(says("hello"))
+    async with runtime(AgentWorker([CLERK]), model=model) as client, asyncio.timeout(SOON_S):
+        session = client.session(f"chat-{secrets.token_hex(4)}", "nobody")
+        with pytest.raises(errors.PerdureError, match="nobody"):
+            await (await session.say("Do a bad thing.", id="m-1")).result()
+        while not (waiting := (await session.status()).queue):  # noqa: ASYNC110 - it is asked
+            await asyncio.sleep(0.05)
+        with pytest.raises(errors.GuardrailError):
+            await (await session.say("Go on.", id="m-2", agent="clerk")).result()
+        [_, turn] = await session.turns()
+
+    assert [message.id for message in waiting] == ["m-1"]
+    assert turn.messages == ("m-1", "m-2")
+    assert model.requests == []

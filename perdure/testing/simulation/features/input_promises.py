@@ -18,16 +18,14 @@ def refused_messages_reach_no_model(simulated: Simulated) -> None:
     """A message that the input guardrail of an agent refuses is sent to no model of its turns.
 
     That is so whatever way it comes: to a running turn, to a session, after a handoff, to a fork,
-    or with the record of a session; but not of one whose turn ended before its agent was known.
+    or with the record of a session.
     """
     runs = [run for run in simulated.server.runs if run.begun.type == TURN]
     guarded = {run.begun.first_run_id for run in runs if _is_guarded(run)}
-    unknown = [run for run in runs if run.read.agent is None and run.read.request]
-    unchecked = {str(run.read.request.task.content) for run in unknown if run.read.request}
     for request in simulated.world.requests if guarded else ():
         texts = _MESSAGES.findall(request.text) if request.turn in guarded else ()
-        if sent := next((text for text in texts if text not in unchecked), ""):
-            raise BrokenError(PROMISE, f"the model of {request.turn} is sent {sent}")
+        if texts:
+            raise BrokenError(PROMISE, f"the model of {request.turn} is sent {texts[0]}")
 
 
 def _is_guarded(run: SimulatedRun) -> bool:

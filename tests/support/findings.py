@@ -86,7 +86,7 @@ FINDINGS = (
         "The second attempt to read a turn for its session was refused, so the session waited for"
         " ever",
         "`f13e0e4`, E51",
-        reason="the refusal was in the worker, around the activities that the simulator calls",
+        "a second attempt is refused although the workflow lets the server repeat it",
     ),
     Finding(
         "An input guardrail saw the task alone, and no later message",
@@ -112,7 +112,7 @@ FINDINGS = (
     Finding(
         "An activity that an operator paused or reset had a second effect",
         "`eec4a72`, Y15",
-        reason="a worker refuses such an attempt around the activities, which the simulator calls",
+        "an attempt that an operator has caused is made",
     ),
     Finding(
         "A first run took the input of a later run, with the state of another turn",

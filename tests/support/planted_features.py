@@ -430,6 +430,23 @@ OF_FEATURES = (
         focus=("reminders",),
     ),
     Planted(
+        "an attempt that an operator has caused is made",
+        "activities/heartbeats.py",
+        "    if info.attempt > 1 or info.current_attempt_scheduled_time != info.scheduled_time:",
+        "    if False:",
+        ("effects at most once",),
+        focus=("pauses",),
+    ),
+    Planted(
+        "a second attempt is refused although the workflow lets the server repeat it",
+        "activities/heartbeats.py",
+        "    if info.retry_policy is None or info.retry_policy.maximum_attempts != 1:",
+        "    if info.is_local:",
+        ("nothing is stuck",),
+        kind="session",
+        focus=("losses",),
+    ),
+    Planted(
         "the end of a poll counts for the next poll of the same job",
         "workflows/ends.py",
         "        if self._open.get(key) is handle:",

@@ -29,6 +29,20 @@ CONTINUED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (
 """Seeds that reset a run of a session, and of a turn of a session, which was continued."""
 
 
+PAUSED: tuple[tuple[Kind, int], ...] = (("turn", 9), ("session", 20))
+"""Seeds in which an attempt is stopped by an operator, and another one is refused."""
+
+
+def failures_of(made: Simulation) -> set[str]:
+    """What the activities say that failed, in all histories."""
+    return {
+        str(attributes(event).failure.message)
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "ACTIVITY_TASK_FAILED"
+    }
+
+
 def patches_of(made: Simulation) -> set[str]:
     """What the markers of patches in all histories say."""
     return {
@@ -111,6 +125,20 @@ def test_earlier_release_knows_each_patch() -> None:
     ids = {one for path in files for one in ids_in(path, {**shared, **constants_in(path)})}
 
     assert ids <= set(PATCHES)
+
+
+@pytest.mark.accepts("S135")
+@pytest.mark.parametrize(("kind", "seed"), PAUSED)
+def test_attempts_that_operators_cause_are_refused(kind: Kind, seed: int) -> None:
+    """As a real worker does. One that runs is stopped, and counts as lost, too."""
+    made = simulate(seed, kind=kind, focus=("pauses",))
+    failures = failures_of(made)
+
+    assert made.broken is None, made.story
+    assert made.counts["paused activities"]
+    assert made.counts["reset activities"]
+    assert any("handed this out a second time" in said for said in failures)
+    assert any("an operator paused or reset this" in said for said in failures)
 
 
 @pytest.mark.accepts("S105")

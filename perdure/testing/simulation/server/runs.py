@@ -73,9 +73,12 @@ class Activity:
     Attributes:
         event_id: The event that scheduled it.
         key: Its id.
-        attempt: The number of its attempt.
+        attempt: The number of its attempt, which begins anew when an operator resets it.
+        is_again: Whether the attempt was scheduled later than the activity.
+        handed_out: How often an attempt was scheduled.
         is_started: Whether a worker has begun the attempt.
         is_cancelled: Whether its cancellation was requested.
+        is_paused: Whether an operator has paused it.
         retries: How failed attempts are followed by others.
         heartbeat_s: After how long without a heartbeat it counts as lost.
         timeout_s: How long an attempt may take; None without a limit.
@@ -92,8 +95,11 @@ class Activity:
     timeout_s: float | None
     until_ns: int | None = None
     attempt: int = 1
+    is_again: bool = False
+    handed_out: int = 1
     is_started: bool = False
     is_cancelled: bool = False
+    is_paused: bool = False
 
 
 @dataclass(eq=False)

@@ -1,7 +1,8 @@
 """What a run of a turn did before it was reset.
 
 A reset forgets what came after a point of the history, and undoes none of it. The history of the
-run before is still there, and has the effects.
+run before is still there, and has the effects. So have the runs that continued it: a reset forgets
+them, too.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.temporal import settlements
 from perdure.temporal.histories.fetching import recorded
+from perdure.temporal.histories.runs import run_after
 from perdure.turn import effects
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
-from perdure.values.effects import EffectRecord
+from perdure.values.effects import EffectRecord, latest
 
 _RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
@@ -57,21 +59,25 @@ async def effects_before(
         if is_failure and failed.cause == _RESET:
             with unless_gone():
                 before = failed.base_run_id
-                records += await _of_run(client, turn_id, before, is_worker=is_worker)
+                records += await _of_runs(client, turn_id, before, is_worker=is_worker)
     return records
 
 
-async def _of_run(
+async def _of_runs(
     client: Client, turn_id: str, run_id: str, *, is_worker: bool
-) -> tuple[EffectRecord, ...]:
-    state = TurnState()
-    async for _, fact in recorded(client, turn_id, run_id, is_worker=is_worker):
-        state = state if fact is None else apply(state, fact)
-    records = effects.gathered_so_far(state)
-    own = (run_id,)  # what was said after the reset is about other calls
-    return tuple(
-        [
-            record if record.turn_id else await settlements.applied(client, record, turn_id, own)
-            for record in records
-        ]
-    )
+) -> list[EffectRecord]:
+    """Return the effects of a run, and of the runs that continued it."""
+    own: list[str] = []
+    records: tuple[EffectRecord, ...] = ()
+    while run_id:
+        own.append(run_id)
+        state, later = TurnState(), ""
+        async for event, fact in recorded(client, turn_id, run_id, is_worker=is_worker):
+            state = state if fact is None else apply(state, fact)
+            later = run_after(event)
+        records = latest((*records, *effects.gathered_so_far(state)))
+        run_id = later
+    return [  # what was said after the reset is about other calls
+        record if record.turn_id else await settlements.applied(client, record, turn_id, own)
+        for record in records
+    ]

@@ -1109,5 +1109,11 @@ FOUND = (
         "fold is state, effects are taken back once; cancel",
         "S116",
     ),
+    Found(
+        "A turn of which an earlier run was reset did not know the effects of the runs that had "
+        "continued it, and brought them about again; the simulator found it",
+        "effects once; reset, continue-as-new",
+        "Y191",
+    ),
 )
 """What was found where a promise meets a feature, and is mended."""

@@ -49,6 +49,11 @@ FOUND: dict[tuple[Kind, int], str] = {
 """What happened in the seeds."""
 FOCUSED: dict[tuple[Kind, int, str], str] = {
     ("session", 121, "operators"): "two turns have one id after a reset, and one takes back",
+    (
+        "session",
+        9020017,
+        "operators",
+    ): "the first run of a turn is reset, and a later one has brought about an effect",
     ("turn", 114, "jobs"): "a tool fails after its job has begun, and the job has a result",
 }
 """The same with a focus."""

@@ -287,3 +287,35 @@ async def test_turn_that_is_reset_does_not_pay_again(runtime: Runtime, bank: Ban
             DONE_BEFORE.format(place="a step before the turn was reset", result="paid i-1"),
         )
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y191")
+async def test_turn_whose_first_run_is_reset_knows_what_later_runs_did(
+    runtime: Runtime, bank: Bank
+) -> None:
+    """The payment was made in a later run, which continued the run that is reset."""
+    agent = Agent(
+        name="reader",
+        model="scripted:reader",
+        tools=[look, payer(bank)],
+        max_iterations="unlimited",
+        parallel_tools=True,
+    )
+    model = ScriptedModel(*filling(3), pays(), says("paid"), pays(amount=31), says("paid"))
+    async with runtime(agent, model=model) as client:
+        turn = await begin(client)
+        await turn.result()
+        first, *later = await runs_of(client, turn)
+        history = await client.temporal.get_workflow_handle(turn.id, run_id=first).fetch_history()
+        again = await reset(client, turn, task_ends(history)[0])
+        report = await again.result()
+
+    assert later
+    assert len(bank.ledger) == 1
+    assert results(report) == [
+        (
+            ToolOutcome.DONE,
+            DONE_BEFORE.format(place="a step before the turn was reset", result="paid i-1"),
+        )
+    ]

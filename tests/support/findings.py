@@ -55,12 +55,20 @@ FINDINGS = (
     Finding(
         "What a killed process had in flight was given up, so a session lost a turn",
         "`7411f57`, Y70",
-        "what is in flight when a worker is lost is never tried again, so a session loses a turn",
+        "a supervisor leaves no time to try again what a killed worker had, so a session loses a"
+        " turn",
     ),
     Finding(
-        "The same in a schedule, whose turn was not counted, and in a webhook",
+        "The same in a schedule, whose turn was not counted",
         "`7411f57`, Y70",
-        "a schedule does not count a turn whose worker was lost while it did",
+        "a supervisor leaves no time to try again what a killed worker had, so a schedule does not"
+        " count a turn",
+    ),
+    Finding(
+        "The same in a webhook, which was not sent",
+        "`7411f57`, Y70",
+        "a supervisor leaves no time to try again what a killed worker had, so a webhook is not"
+        " sent",
     ),
     Finding(
         "A cancel that came while a session recorded a turn was lost",

@@ -16,6 +16,12 @@ LIMITS, LIVE, RECORDED = (
     "live text is of its call",
     "recorded once",
 )
+NO_TIME_LEFT = (
+    "worker/supervision/lost_work.py",
+    "            type=WORKER_SHUTDOWN,",
+    "            type=WORKER_SHUTDOWN,\n            next_retry_delay={},",
+)
+"""A pause of no time, which the server takes for no time left."""
 
 OF_FEATURES = (
     Planted(
@@ -444,6 +450,29 @@ OF_FEATURES = (
         "    if info.is_local:",
         ("nothing is stuck",),
         kind="session",
+        focus=("losses",),
+    ),
+    Planted(
+        "a supervisor leaves no time to try again what a killed worker had, so a session loses a"
+        " turn",
+        *NO_TIME_LEFT,
+        (MESSAGES,),
+        kind="session",
+        focus=("losses",),
+    ),
+    Planted(
+        "a supervisor leaves no time to try again what a killed worker had, so a schedule does not"
+        " count a turn",
+        *NO_TIME_LEFT,
+        (LIMITS,),
+        kind="schedule",
+        focus=("losses",),
+    ),
+    Planted(
+        "a supervisor leaves no time to try again what a killed worker had, so a webhook is not"
+        " sent",
+        *NO_TIME_LEFT,
+        ("webhooks are delivered or recorded",),
         focus=("losses",),
     ),
     Planted(

@@ -14,6 +14,7 @@ from perdure.testing.simulation.features.earlier_release import PATCHES
 from perdure.testing.simulation.server.commands import PATCH
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.simulate import Kind
+from perdure.worker.supervision.lost_work import failure_of_lost
 
 ROOT = Path(__file__).parents[2]
 OPERATED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (
@@ -139,6 +140,15 @@ def test_attempts_that_operators_cause_are_refused(kind: Kind, seed: int) -> Non
     assert made.counts["reset activities"]
     assert any("handed this out a second time" in said for said in failures)
     assert any("an operator paused or reset this" in said for said in failures)
+
+
+@pytest.mark.accepts("S136")
+def test_attempts_of_a_killed_worker_end_as_its_supervisor_reports() -> None:
+    """A failure that leaves no time for another attempt would end an activity for good."""
+    made = [simulate(seed, kind="session", focus=("losses",)) for seed in range(4)]
+
+    assert [one.story for one in made if one.broken] == []
+    assert any(failure_of_lost().message in failures_of(one) for one in made)
 
 
 @pytest.mark.accepts("S105")

@@ -54,3 +54,5 @@ class Pausing:
     def _reset(self, activity: Activity) -> None:
         self._server.counts["reset activities"] += 1
         self._attempts.reset(activity)
+        if activity.is_paused:  # an attempt still runs
+            self._later(_GOES_ON_S, partial(self._attempts.unpause, activity))

@@ -16,12 +16,12 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 
 from perdure.activities import heartbeats
-from perdure.temporal.names import WORKER_SHUTDOWN
 from perdure.testing.simulation.choices import CLOCKS, LOSSES, PAUSES
 from perdure.testing.simulation.server.history import Fields
 from perdure.testing.simulation.server.runs import Activity, SimulatedRun
 from perdure.testing.simulation.server.sdk import failure_of
 from perdure.testing.simulation.server.server import SimulatedServer
+from perdure.worker.supervision.lost_work import failure_of_lost
 
 _DURATIONS_S = (0.05, 0.05, 0.05, 0.5, 3, 3, 40)
 _LOCAL_S = (0, 0.01, 0.4)
@@ -217,7 +217,7 @@ class SimulatedAttempts:
             case "shut down":
                 if choices.happens(2):
                     self._work(activity)
-                later(takes_s, lambda: self._lose(activity, number, shut_down()))
+                later(takes_s, lambda: self._lose(activity, number, failure_of_lost()))
             case "too slow" if activity.timeout_s is not None:
                 self._work(activity)
                 failure = timed_out(1, "start to close")
@@ -250,7 +250,7 @@ class SimulatedAttempts:
             return
         if isinstance(result, Payload):
             self._end(activity, "COMPLETED", {"result": {"payloads": [result]}})
-        elif self._retries(activity) and not result.application_failure_info.non_retryable:
+        elif self._retries(activity, result):
             self._again(activity, result)
         else:
             self._end(activity, "FAILED", {"failure": result})
@@ -258,14 +258,21 @@ class SimulatedAttempts:
     def _lose(self, activity: Activity, number: int, failure: Failure) -> None:
         if activity.handed_out != number or not self._is_open(activity):
             return
-        if self._retries(activity):
+        if self._retries(activity, failure):
             self._again(activity, failure)
         else:
             how = "TIMED_OUT" if failure.HasField("timeout_failure_info") else "FAILED"
             self._end(activity, how, {"failure": failure})
 
-    def _retries(self, activity: Activity) -> bool:
-        """Return whether another attempt follows one that fails."""
+    def _retries(self, activity: Activity, failure: Failure) -> bool:
+        """Return whether another attempt follows one that fails.
+
+        A pause of no time that the failure asks for is no time left.
+        """
+        info = failure.application_failure_info
+        asked = info.next_retry_delay
+        if info.non_retryable or (info.HasField("next_retry_delay") and not asked.ToNanoseconds()):
+            return False
         most, until_ns = activity.retries.maximum_attempts, activity.until_ns
         is_late = until_ns is not None and self._server.clock.now_ns >= until_ns
         has_attempts = not most or activity.attempt < most or activity.is_paused
@@ -313,11 +320,4 @@ def timed_out(kind: int, name: str) -> Failure:
     """Return the failure of an attempt that ran out of time."""
     failure = Failure(message=f"activity {name} timeout", source="Server")
     failure.timeout_failure_info.timeout_type = kind  # type: ignore[assignment]
-    return failure
-
-
-def shut_down() -> Failure:
-    """Return the failure of an attempt whose worker was shut down."""
-    failure = Failure(message="the worker was shut down")
-    failure.application_failure_info.type = WORKER_SHUTDOWN
     return failure

@@ -259,15 +259,15 @@ PLANTED = (
     Planted(
         "what a session hears of a turn comes after the updates of the same workflow task",
         "workflows/session/notes.py",
-        "workflow.patched(RESULTS_FIRST)",
-        "False",
+        "        self._note_result(fact, RESULTS_FIRST)",
+        "        self.note(fact)",
         (FOLD,),
         seeds=150,
         kind="session",
     ),
     Planted(
         "a cancel that comes while a session records a turn is lost",
-        "workflows/session/agent_session.py",
+        "workflows/session/recording.py",
         "if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):",
         "if False:",
         ("nothing is stuck", FOLD, REPLAYS),

@@ -16,13 +16,6 @@ LIMITS, LIVE, RECORDED = (
     "live text is of its call",
     "recorded once",
 )
-NO_TIME_LEFT = (
-    "worker/supervision/lost_work.py",
-    "            type=WORKER_SHUTDOWN,",
-    "            type=WORKER_SHUTDOWN,\n            next_retry_delay={},",
-)
-"""A pause of no time, which the server takes for no time left."""
-
 OF_FEATURES = (
     Planted(
         "the token of a call of the client is not recorded",
@@ -434,46 +427,6 @@ OF_FEATURES = (
         seeds=150,
         kind="session",
         focus=("reminders",),
-    ),
-    Planted(
-        "an attempt that an operator has caused is made",
-        "activities/heartbeats.py",
-        "    if info.attempt > 1 or info.current_attempt_scheduled_time != info.scheduled_time:",
-        "    if False:",
-        ("effects at most once",),
-        focus=("pauses",),
-    ),
-    Planted(
-        "a second attempt is refused although the workflow lets the server repeat it",
-        "activities/heartbeats.py",
-        "    if info.retry_policy is None or info.retry_policy.maximum_attempts != 1:",
-        "    if info.is_local:",
-        ("nothing is stuck",),
-        kind="session",
-        focus=("losses",),
-    ),
-    Planted(
-        "a supervisor leaves no time to try again what a killed worker had, so a session loses a"
-        " turn",
-        *NO_TIME_LEFT,
-        (MESSAGES,),
-        kind="session",
-        focus=("losses",),
-    ),
-    Planted(
-        "a supervisor leaves no time to try again what a killed worker had, so a schedule does not"
-        " count a turn",
-        *NO_TIME_LEFT,
-        (LIMITS,),
-        kind="schedule",
-        focus=("losses",),
-    ),
-    Planted(
-        "a supervisor leaves no time to try again what a killed worker had, so a webhook is not"
-        " sent",
-        *NO_TIME_LEFT,
-        ("webhooks are delivered or recorded",),
-        focus=("losses",),
     ),
     Planted(
         "the end of a poll counts for the next poll of the same job",

@@ -1115,5 +1115,12 @@ FOUND = (
         "effects once; reset, continue-as-new",
         "Y191",
     ),
+    Found(
+        "A message that was taken back in the task in which its turn could not be started, as "
+        "after a reset, was read, and readers of the session said that it was not; the simulator "
+        "found it",
+        "fold is state, messages; session, reset",
+        "Y190",
+    ),
 )
 """What was found where a promise meets a feature, and is mended."""

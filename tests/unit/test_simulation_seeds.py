@@ -8,6 +8,7 @@ from perdure.testing.simulation import Simulation, simulate
 from perdure.testing.simulation.server.commands import LOCAL
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.simulate import Kind
+from perdure.workflows.session.notes import REFUSED_STARTS_FIRST
 
 FOUND: dict[tuple[Kind, int], str] = {
     ("session", 5000184): "a message to the running turn is taken back while that turn begins",
@@ -70,6 +71,8 @@ ENDS_AT_A_CANCEL = 149
 """A session with a turn that is cancelled in the task in which two calls end, the second first."""
 SECOND_ATTEMPT = 15
 """A session that gets a message between two attempts to start a turn, after a reset."""
+TAKEN_BACK_BETWEEN = 9000132
+"""A session whose turn cannot be started in the task in which one of its messages is taken back."""
 TURNS_LEFT = 33, 43
 """Batches that are over while a turn goes on, whose part was reset and then terminated."""
 FIRED_EARLY = 20
@@ -164,6 +167,17 @@ def test_webhook_of_a_turn_that_is_reset_at_its_end_is_sent(seed: int) -> None:
 
     assert made.broken is None, made.story
     assert made.counts["resets"]
+
+
+@pytest.mark.accepts("Y190")
+def test_message_that_is_taken_back_as_a_start_is_refused_is_not_read() -> None:
+    """The refusal is in history before the update of the same workflow task, and counts so."""
+    made = simulate(TAKEN_BACK_BETWEEN, kind="session", focus=["inputs", "operators"])
+
+    assert made.broken is None, made.story
+    assert REFUSED_STARTS_FIRST in "".join(
+        str(attributes(event)) for run in made.server.runs for event in run.history.events
+    )
 
 
 @pytest.mark.accepts("S104")

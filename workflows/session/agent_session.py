@@ -15,10 +15,8 @@ from datetime import datetime, timedelta
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import (
-    ActivityError,
     ApplicationError,
     ChildWorkflowError,
-    is_cancelled_exception,
 )
 
 from perdure import errors, limits, validation
@@ -35,7 +33,6 @@ from perdure.session.facts import (
     SteeringFailed,
     TurnInterrupted,
     TurnOver,
-    TurnRecorded,
 )
 from perdure.session.state import SessionState
 from perdure.session.wire import (
@@ -43,7 +40,6 @@ from perdure.session.wire import (
     ForgetReminder,
     Left,
     Receipt,
-    RecordCall,
     Say,
     SessionReason,
     Unqueue,
@@ -72,7 +68,7 @@ from perdure.workflows import ancestors, child_handles, child_starts, moving, st
 from perdure.workflows.ends import has_ended
 from perdure.workflows.session import checks, next_run, recording
 from perdure.workflows.session.details import card
-from perdure.workflows.session.notes import RESULTS_FIRST, Notes
+from perdure.workflows.session.notes import REFUSED_STARTS_FIRST, RESULTS_FIRST, Notes
 from perdure.workflows.session.reminders import Reminders
 from perdure.workflows.session.starting import Handle, start_turn
 from perdure.workflows.update_answers import UpdateAnswers, update_id
@@ -80,8 +76,6 @@ from perdure.workflows.update_answers import UpdateAnswers, update_id
 _CONTINUE_FIRST = "continue-as-new-before-a-turn"
 _EARLY_FIRST = "updates-before-a-turn"
 _CLOSE_AFTER_RECORD = "close-after-the-record"
-_CANCELLED_WHILE_RECORDING = "cancelled-while-recording"
-"""The patch since which a cancel that comes while a turn is recorded is not lost."""
 _ANSWERS_AT_CANCEL = "answers-at-cancel"
 """The patch since which a cancelled session answers the updates that it has accepted."""
 
@@ -167,6 +161,11 @@ class AgentSession:
         return self._steering > 0 or self._state.is_over
 
     @property
+    def _is_starting(self) -> bool:
+        """Whether the session does not know yet whether its turn begins, or begins again."""
+        return self._turn is None and self._state.is_busy
+
+    @property
     def _is_closed(self) -> bool:
         return self._state.closed is not None
 
@@ -237,32 +236,14 @@ class AgentSession:
         self._turns_of_run += 1
         self._idle_since = None
         self._turn = await start_turn(self._notes, number)
+        if self._turn is None:
+            return
         with contextlib.suppress(ChildWorkflowError):
             await asyncio.shield(self._turn)
         self._notes.note_end(TurnOver(number))
         await workflow.wait_condition(lambda: not self._steering)
-        await self._record(number, self._turn.first_execution_run_id or "")
+        await recording.record(self._notes, number, self._turn.first_execution_run_id or "")
         self._turn = None
-
-    async def _record(self, number: int, run_id: str) -> None:
-        """Record the messages of a turn that is over, part by part.
-
-        Raises:
-            CancelledError: The session was cancelled meanwhile.
-        """
-        assert self._state.running is not None
-        turn_id, part = self._state.running.turn_id, 1
-        while self._state.running is not None:
-            call = RecordCall(turn_id=turn_id, run_id=run_id, part=part)
-            try:
-                fact = await recording.recorded(number, call)
-            except ActivityError as error:
-                # a cancel of the session arrives as one of the activity, and would be lost here
-                if is_cancelled_exception(error) and workflow.patched(_CANCELLED_WHILE_RECORDING):
-                    raise asyncio.CancelledError from error
-                fact = TurnRecorded(number, None)
-            self._notes.note_result(fact)
-            part += 1
 
     async def _stop_turn(self, reason: str) -> None:
         """Cancel the running turn, and wait for its end."""
@@ -278,6 +259,10 @@ class AgentSession:
         if not workflow.all_handlers_finished() and workflow.patched(_ANSWERS_AT_CANCEL):
             self._is_stopped = True
             await workflow.wait_condition(workflow.all_handlers_finished)
+
+    async def _until_started(self) -> None:
+        """Wait until the turn begins that is being started: a second attempt has all messages."""
+        await workflow.wait_condition(lambda: not self._is_starting or self._is_stopped)
 
     async def _until_begun(self) -> None:
         """Wait until the run has its input: the SDK runs its first handlers before `run`."""
@@ -385,6 +370,9 @@ class AgentSession:
             waits = any(queued.id == message_id for queued in self._state.queue)
             self._notes.note(MessageUnqueued(message_id))
             is_given = any(queued.id == message_id for queued in self._state.given)
+            if is_given and self._is_starting and workflow.patched(REFUSED_STARTS_FIRST):
+                await self._until_started()
+                waits = self._state.is_taken_back(message_id)
             if is_given and self._has_results_due and workflow.patched(RESULTS_FIRST):
                 await workflow.wait_condition(lambda: not self._has_results_due or self._is_stopped)
                 waits = self._state.is_taken_back(message_id)
@@ -486,6 +474,8 @@ class AgentSession:
         async with self._answering():
             asked = unpack(payload, SessionReason)
             self._notes.note(SessionClosed(asked.reason, asked.by))
+            if self._is_starting and workflow.patched(REFUSED_STARTS_FIRST):
+                await self._until_started()
             turn = self._turn
             if turn is not None and await has_ended(turn) and workflow.patched(_CLOSE_AFTER_RECORD):
                 await workflow.wait_condition(lambda: self._turn is not turn or self._is_stopped)

@@ -9,6 +9,8 @@ from perdure.session.state import SessionState, apply, fold
 
 RESULTS_FIRST = "results-before-updates"
 """The patch since which results come before the updates of their workflow task."""
+REFUSED_STARTS_FIRST = "refused-starts-before-updates"
+"""The patch since which that is so for a turn whose id is in use, too."""
 
 
 class Notes:
@@ -38,8 +40,15 @@ class Notes:
 
     def note_result(self, fact: TurnRecorded | SteeringFailed) -> None:
         """Note what history has before the updates of this workflow task, if there are any."""
+        self._note_result(fact, RESULTS_FIRST)
+
+    def note_refused(self, fact: TurnOver) -> None:
+        """Note that a turn could not be started, as history has it before the updates."""
+        self._note_result(fact, REFUSED_STARTS_FIRST)
+
+    def _note_result(self, fact: SessionFact, patch: str) -> None:
         self._begin_task()
-        if len(self._news) > self._results and workflow.patched(RESULTS_FIRST):
+        if len(self._news) > self._results and workflow.patched(patch):
             self._note_first(fact)
         else:
             self.note(fact)

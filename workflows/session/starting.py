@@ -20,8 +20,11 @@ from perdure.workflows.session.notes import Notes
 Handle = workflow.ChildWorkflowHandle[Any, RawValue]
 
 
-async def start_turn(notes: Notes, number: int) -> Handle:
+async def start_turn(notes: Notes, number: int) -> Handle | None:
     """Start a turn under its id, or under a second id if a turn of the first one exists.
+
+    Returns:
+        The turn; None if all of its messages were taken back meanwhile.
 
     Raises:
         TurnExistsError: Turns of both ids exist.
@@ -29,6 +32,8 @@ async def start_turn(notes: Notes, number: int) -> Handle:
     info = workflow.info()
     plain = f"{info.workflow_id}/{number}"
     for is_taken in (False, True):
+        if not notes.state.queue:
+            return None
         turn_id = second_id(plain) if is_taken else plain
         request = notes.state.next_turn(info.workflow_id, info.run_id)  # messages came meanwhile
         content = sum(parts_size(queued.parts) for queued in notes.state.queue)
@@ -45,7 +50,7 @@ async def start_turn(notes: Notes, number: int) -> Handle:
                 **start_request.introduced(request, trace_ids.memo_of_caller()),
             )
         except WorkflowAlreadyStartedError:
-            notes.note(TurnOver(number, began=False))
+            notes.note_refused(TurnOver(number, began=False))
     raise errors.TurnExistsError(
         f"a turn {plain!r} exists already, so the session cannot go on",
         context={"turn_id": plain},

@@ -46,6 +46,7 @@ PATCHES = {
     "read-child": (),
     "read-session": (),
     "refuse-waiting-updates": ("updates are answered",),
+    "refused-starts-before-updates": ("fold is state", "session messages once, in order"),
     "replayable": (),
     "replayable-3x": (),
     "results-before-updates": ("fold is state", "session messages once, in order"),

@@ -88,7 +88,12 @@ FINDINGS = (
     Finding(
         "A stream of updates kept a run from ending, until its history was full",
         "`9be68b5`, Y59",
-        reason="people in the simulator send a few messages, and no stream of them",
+        "a run that is to end takes in updates",
+    ),
+    Finding(
+        "The same in a session",
+        "`9be68b5`, Y60",
+        "a session that is to end takes in updates",
     ),
     Finding(
         "The second attempt to read a turn for its session was refused, so the session waited for"

@@ -54,6 +54,23 @@ OF_OPERATIONS = (
         focus=("losses",),
     ),
     Planted(
+        "a run that is to end takes in updates",
+        "workflows/update_answers.py",
+        "        if self._is_ending:",
+        "        if False:",
+        ("full runs end",),
+        focus=("streams",),
+    ),
+    Planted(
+        "a session that is to end takes in updates",
+        "workflows/update_answers.py",
+        "        if self._is_ending:",
+        "        if False:",
+        ("full runs end",),
+        kind="session",
+        focus=("streams",),
+    ),
+    Planted(
         "that a turn could not be started counts after the updates of the same workflow task",
         "workflows/session/notes.py",
         "        self._note_result(fact, REFUSED_STARTS_FIRST)",

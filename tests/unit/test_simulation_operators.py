@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.agents.definitions import RULES
+from perdure.temporal.failures import RUN_ENDS
 from perdure.testing.simulation import Simulation, simulate
 from perdure.testing.simulation.features.earlier_release import PATCHES
 from perdure.testing.simulation.server.commands import PATCH
@@ -32,6 +33,9 @@ CONTINUED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (
 
 PAUSED: tuple[tuple[Kind, int], ...] = (("turn", 9), ("session", 20))
 """Seeds in which an attempt is stopped by an operator, and another one is refused."""
+
+STREAMS: tuple[tuple[Kind, int], ...] = (("turn", 10), ("session", 2))
+"""Seeds in which somebody sends updates without a pause to a run that is nearly full."""
 
 
 def failures_of(made: Simulation) -> set[str]:
@@ -149,6 +153,20 @@ def test_attempts_of_a_killed_worker_end_as_its_supervisor_reports() -> None:
 
     assert [one.story for one in made if one.broken] == []
     assert any(failure_of_lost().message in failures_of(one) for one in made)
+
+
+@pytest.mark.accepts("S137")
+@pytest.mark.parametrize(("kind", "seed"), STREAMS)
+def test_run_ends_although_updates_come_without_a_pause(kind: Kind, seed: int) -> None:
+    """It refuses those that come when it is about to end."""
+    made = simulate(seed, kind=kind, focus=("streams",))
+    failures = [one.failure for run in made.server.runs for one in run.updates.values()]
+    types = [one.application_failure_info.type for one in failures if one is not None]
+
+    assert made.broken is None, made.story
+    assert made.counts["updates of a stream"] > 20
+    assert made.counts["closed: continued_as_new"]
+    assert RUN_ENDS in types
 
 
 @pytest.mark.accepts("S105")

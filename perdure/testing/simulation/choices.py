@@ -20,6 +20,8 @@ BESIDE = "beside"
 
 CLOCKS = "clocks"
 """The feature of clocks that are wrong."""
+STREAMS = "streams"
+"""The feature of people who send updates without a pause, and its sequence."""
 PAUSES = "pauses"
 """The feature of operators who pause, unpause and reset activities, and its sequence."""
 _FEATURES: dict[str, tuple[str, int]] = {
@@ -44,6 +46,7 @@ _FEATURES: dict[str, tuple[str, int]] = {
     "earlier release": ("earlier release 238", 8),
     CLOCKS: ("clocks 3570", 8),
     PAUSES: ("pauses 300350", 8),
+    STREAMS: ("streams 750", 8),
 }
 """Features that a simulation has once in so many times, with the sequences that decide that.
 

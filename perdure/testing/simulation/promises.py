@@ -34,6 +34,7 @@ from perdure.testing.simulation.features import (
 )
 from perdure.testing.simulation.features.cancel_promises import cancels_reach_children
 from perdure.testing.simulation.features.input_promises import refused_messages_reach_no_model
+from perdure.testing.simulation.features.run_promises import full_runs_end
 from perdure.testing.simulation.observations import (
     Simulated,
     asks_model_after_cancel,
@@ -272,6 +273,7 @@ def waits_are_shown(simulated: Simulated) -> None:
 
 AFTER_TASKS: tuple[Callable[[SimulatedRun], None], ...] = (
     fold_is_state,
+    full_runs_end,
     batch_promises.fold_is_state,
 )
 """The checks of a run after each of its workflow tasks."""

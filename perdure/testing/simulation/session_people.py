@@ -180,6 +180,13 @@ class SessionPeople(People):
         else:
             self._send(run, ADD_BUDGET, BudgetUpdate(iterations=3))
 
+    def nudge(self, run: SimulatedRun) -> None:
+        """Send an update to the session or to one of its turns."""
+        if run.begun.type == SESSION:
+            self._send(run, RESUME, Empty())
+        else:
+            super().nudge(run)
+
     def _fork(self, session: SimulatedRun) -> None:
         """Begin another session with the messages of this one, as a client does."""
         state = session.session

@@ -28,7 +28,7 @@ from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.calls.keyed_events import KEYED
 from perdure.testing.simulation.calls.logins import LOGINS
-from perdure.testing.simulation.choices import CLOCKS, INPUTS, PAUSES, Choices
+from perdure.testing.simulation.choices import CLOCKS, INPUTS, PAUSES, STREAMS, Choices
 from perdure.testing.simulation.features.earlier_release import FEATURE as EARLIER
 from perdure.testing.simulation.features.earlier_release import EarlierRelease
 from perdure.testing.simulation.features.schedule_people import SchedulePeople
@@ -49,6 +49,7 @@ from perdure.testing.simulation.operations.reminding import Reminding
 from perdure.testing.simulation.operations.resetting import TurnResets
 from perdure.testing.simulation.operations.resetting_others import OPERATORS, OtherResets
 from perdure.testing.simulation.operations.sending import ResultSenders
+from perdure.testing.simulation.operations.streaming_updates import UpdateStreams
 from perdure.testing.simulation.operations.terminating import Terminator
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.reading import catch_up
@@ -236,6 +237,8 @@ class _Scene:
             LoggingIn(server, self._world.diary, people)
         if isinstance(request, TurnRequest) and _has_push(server.choices):
             PushClients(server, self._worker.client, people)
+        if server.choices.has(STREAMS):
+            UpdateStreams(server, people)
         if server.choices.has(PAUSES):
             Pausing(server, self._attempts)
         if server.choices.has(OPERATORS) and not isinstance(request, SimulatedSchedule):

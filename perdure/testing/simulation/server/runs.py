@@ -139,6 +139,8 @@ class SimulatedRun:
         base: The run that was reset, and the event of the point; None for other runs.
         is_replaced: Whether it was reset, so another run goes on instead.
         is_closing: Whether the task that it has completed last ends it.
+        full_tasks: The workflow tasks that it has completed although it should have gone on in a
+            new run.
         part: What the history of a part of a batch says so far.
         batch: What the history of a batch says so far.
     """
@@ -148,6 +150,7 @@ class SimulatedRun:
     base: tuple[SimulatedRun, int] | None = None
     is_replaced: bool = False
     is_closing: bool = False
+    full_tasks: int = 0
     history: SimulatedHistory = field(default_factory=SimulatedHistory)
     core: Core | None = None
     stage: RunStage = RunStage.NONE

@@ -1,0 +1,33 @@
+"""What Perdure promises about the runs of a workflow, each of which goes on in the next one."""
+
+from __future__ import annotations
+
+from perdure.temporal.names import SESSION, TURN
+from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.testing.simulation.server.server import BrokenError
+from perdure.turn.history_limits import run_events
+
+_LAST_TASKS = 10
+"""So many workflow tasks a full run may have, as tasks and answers cross."""
+
+
+def full_runs_end(run: SimulatedRun) -> None:
+    """A run that is full, and waits, goes on in a new run, however many updates come.
+
+    It is looked at when it has twice the events that end a run.
+    """
+    run.full_tasks = run.full_tasks + 1 if _is_too_long(run) else 0
+    if run.full_tasks > _LAST_TASKS:
+        message = f"it has {len(run.history)} events, waits, and does not go on in a new run"
+        raise BrokenError("full runs end", message, run)
+
+
+def _is_too_long(run: SimulatedRun) -> bool:
+    """Return whether a run has far more events than it should, and nothing of it runs."""
+    if run.is_cancelled or len(run.history) < 2 * run_events(run.begun.task_timeout):
+        return False
+    if run.activities or run.children:
+        return False
+    if run.begun.type == SESSION:
+        return run.session.running is None and run.session.closed is None
+    return run.begun.type == TURN and run.read.waiting is not None

@@ -1122,5 +1122,11 @@ FOUND = (
         "fold is state, messages; session, reset",
         "Y190",
     ),
+    Found(
+        "A turn that was reset a second time, to a point before that of the first reset, did not "
+        "know the effects of the first run, and brought them about again; the simulator found it",
+        "effects once; reset",
+        "Y192",
+    ),
 )
 """What was found where a promise meets a feature, and is mended."""

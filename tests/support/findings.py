@@ -107,10 +107,11 @@ FINDINGS = (
         "an input guardrail sees no message after the task",
     ),
     Finding(
-        "A delegate that was terminated counted nothing if the worker was lost that read its"
-        " history",
-        "`991053d`, D12",
-        reason="delegates are terminated there, but heartbeats come as often as by default",
+        "What a terminated delegate had spent was not read if the worker was lost that read its"
+        " history, where heartbeats come slowly",
+        "`991053d`, Y71",
+        reason="it is charged with all that it was given then, which breaks no promise; and"
+        " heartbeats come as often as by default",
     ),
     Finding(
         "Tasks of a part of a batch that was reset were told failed while their turns completed",
@@ -129,8 +130,13 @@ FINDINGS = (
     ),
     Finding(
         "A first run took the input of a later run, with the state of another turn",
-        "`2a542eb`, `8fd7187`",
-        reason="nobody makes up inputs in the simulator",
+        "`2a542eb`",
+        "a first run of a turn takes the input of a later run",
+    ),
+    Finding(
+        "The same in a session",
+        "`8fd7187`",
+        "a first run of a session takes the input of a later run",
     ),
     Finding(
         "A deadline hid the error of the provider that the turn had waited for",

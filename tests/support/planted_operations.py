@@ -11,6 +11,12 @@ NO_TIME_LEFT = (
     "            type=WORKER_SHUTDOWN,\n            next_retry_delay={},",
 )
 """A pause of no time, which the server takes for no time left."""
+TAKES_STATE = (
+    "workflows/ancestors.py",
+    "    if workflow.info().continued_run_id is None and (not patch or workflow.patched(patch)):",
+    "    if False:",
+)
+"""The check of the inputs of runs."""
 
 OF_OPERATIONS = (
     Planted(
@@ -69,6 +75,19 @@ OF_OPERATIONS = (
         ("full runs end",),
         kind="session",
         focus=("streams",),
+    ),
+    Planted(
+        "a first run of a turn takes the input of a later run",
+        *TAKES_STATE,
+        ("first runs take no state",),
+        focus=("forgers",),
+    ),
+    Planted(
+        "a first run of a session takes the input of a later run",
+        *TAKES_STATE,
+        ("first runs take no state",),
+        kind="session",
+        focus=("forgers",),
     ),
     Planted(
         "that a turn could not be started counts after the updates of the same workflow task",

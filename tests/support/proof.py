@@ -764,7 +764,7 @@ PROMISES = (
             "builds": by("V6 V12"),
             "versions": by("V43 V44"),
         },
-        ("nothing is stuck", "full runs end", "nothing raises"),
+        ("nothing is stuck", "full runs end", "first runs take no state", "nothing raises"),
     ),
 )
 """The rows."""
@@ -1127,6 +1127,12 @@ FOUND = (
         "know the effects of the first run, and brought them about again; the simulator found it",
         "effects once; reset",
         "Y192",
+    ),
+    Found(
+        "A turn that refused the made-up input of a later run counted what that said to be spent "
+        "in the total budget of a schedule; the simulator found it",
+        "schedules keep their limits; continue-as-new",
+        "Y193",
     ),
 )
 """What was found where a promise meets a feature, and is mended."""

@@ -37,6 +37,9 @@ PAUSED: tuple[tuple[Kind, int], ...] = (("turn", 9), ("session", 20))
 STREAMS: tuple[tuple[Kind, int], ...] = (("turn", 10), ("session", 2))
 """Seeds in which somebody sends updates without a pause to a run that is nearly full."""
 
+FORGERIES: tuple[tuple[Kind, int], ...] = (("turn", 9), ("session", 1), ("schedule", 29))
+"""Seeds in which somebody starts a workflow with the input of a later run."""
+
 
 def failures_of(made: Simulation) -> set[str]:
     """What the activities say that failed, in all histories."""
@@ -167,6 +170,16 @@ def test_run_ends_although_updates_come_without_a_pause(kind: Kind, seed: int) -
     assert made.counts["updates of a stream"] > 20
     assert made.counts["closed: continued_as_new"]
     assert RUN_ENDS in types
+
+
+@pytest.mark.accepts("S138", "Y193")
+@pytest.mark.parametrize(("kind", "seed"), FORGERIES)
+def test_input_of_a_later_run_is_refused_by_a_first_run(kind: Kind, seed: int) -> None:
+    """It asks nobody, and counts nothing of what the input says in the total of a schedule."""
+    made = simulate(seed, kind=kind, focus=("forgers",))
+
+    assert made.broken is None, made.story
+    assert made.counts["forged inputs"]
 
 
 @pytest.mark.accepts("S105")

@@ -22,6 +22,10 @@ CLOCKS = "clocks"
 """The feature of clocks that are wrong."""
 STREAMS = "streams"
 """The feature of people who send updates without a pause, and its sequence."""
+FORGERS = "forgers"
+"""The feature of people who make up the input of workflows, and its sequence."""
+FORGED = "forged-"
+"""The beginning of the ids of workflows that they start with the input of a later run."""
 PAUSES = "pauses"
 """The feature of operators who pause, unpause and reset activities, and its sequence."""
 _FEATURES: dict[str, tuple[str, int]] = {
@@ -47,6 +51,7 @@ _FEATURES: dict[str, tuple[str, int]] = {
     CLOCKS: ("clocks 3570", 8),
     PAUSES: ("pauses 300350", 8),
     STREAMS: ("streams 750", 8),
+    FORGERS: ("forgers 518", 8),
 }
 """Features that a simulation has once in so many times, with the sequences that decide that.
 

@@ -34,7 +34,7 @@ from perdure.testing.simulation.features import (
 )
 from perdure.testing.simulation.features.cancel_promises import cancels_reach_children
 from perdure.testing.simulation.features.input_promises import refused_messages_reach_no_model
-from perdure.testing.simulation.features.run_promises import full_runs_end
+from perdure.testing.simulation.features.run_promises import first_runs_take_no_state, full_runs_end
 from perdure.testing.simulation.observations import (
     Simulated,
     asks_model_after_cancel,
@@ -71,7 +71,9 @@ def fold_is_state(run: SimulatedRun) -> None:
         _compare(run, board.state, read)
     if run.begun.type == SESSION:
         state = getattr(workflow, "_state", None)
-        if state is not None and not (run.is_cancelled and state.closed is not None):
+        if state is None or state.request is None:  # it refuses its input
+            return
+        if not (run.is_cancelled and state.closed is not None):
             _compare(run, state, run.session)
 
 
@@ -289,6 +291,7 @@ ALWAYS: tuple[Callable[[Simulated], None], ...] = (
 AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     nothing_is_stuck,
     nothing_raises,
+    first_runs_take_no_state,
     cancels_are_not_lost,
     cancels_reach_children,
     updates_are_answered,

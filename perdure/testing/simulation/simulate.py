@@ -28,7 +28,7 @@ from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.calls.keyed_events import KEYED
 from perdure.testing.simulation.calls.logins import LOGINS
-from perdure.testing.simulation.choices import CLOCKS, INPUTS, PAUSES, STREAMS, Choices
+from perdure.testing.simulation.choices import CLOCKS, FORGERS, INPUTS, PAUSES, STREAMS, Choices
 from perdure.testing.simulation.features.earlier_release import FEATURE as EARLIER
 from perdure.testing.simulation.features.earlier_release import EarlierRelease
 from perdure.testing.simulation.features.schedule_people import SchedulePeople
@@ -40,6 +40,7 @@ from perdure.testing.simulation.operations.builds import Builds
 from perdure.testing.simulation.operations.clients import TurnClients
 from perdure.testing.simulation.operations.clocks import Clocks
 from perdure.testing.simulation.operations.deploys import Deploys
+from perdure.testing.simulation.operations.forging import Forger
 from perdure.testing.simulation.operations.keyed_events import EventSenders
 from perdure.testing.simulation.operations.logging_in import LoggingIn
 from perdure.testing.simulation.operations.pausing import Pausing
@@ -237,6 +238,8 @@ class _Scene:
             LoggingIn(server, self._world.diary, people)
         if isinstance(request, TurnRequest) and _has_push(server.choices):
             PushClients(server, self._worker.client, people)
+        if server.choices.has(FORGERS):
+            Forger(server)
         if server.choices.has(STREAMS):
             UpdateStreams(server, people)
         if server.choices.has(PAUSES):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from perdure.temporal.names import SESSION, TURN
+from perdure.testing.simulation.choices import FORGED
+from perdure.testing.simulation.observations import Simulated
+from perdure.testing.simulation.server.history import name_of
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.turn.history_limits import run_events
@@ -31,3 +34,19 @@ def _is_too_long(run: SimulatedRun) -> bool:
     if run.begun.type == SESSION:
         return run.session.running is None and run.session.closed is None
     return run.begun.type == TURN and run.read.waiting is not None
+
+
+def first_runs_take_no_state(simulated: Simulated) -> None:
+    """A first run does not take the input of a later run, with the state of another workflow.
+
+    It fails, and does nothing before that but to begin its webhook.
+    """
+    for run in simulated.server.runs:
+        if run.id.startswith(FORGED) and run.parent is None and not _has_refused(run):
+            raise BrokenError("first runs take no state", f"it has ended with {run.closed}", run)
+
+
+def _has_refused(run: SimulatedRun) -> bool:
+    """Return whether a run has failed without an activity."""
+    names = [name_of(event) for event in run.history.events]
+    return run.closed == "WORKFLOW_EXECUTION_FAILED" and "ACTIVITY_TASK_SCHEDULED" not in names

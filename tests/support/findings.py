@@ -141,7 +141,7 @@ FINDINGS = (
     Finding(
         "A deadline hid the error of the provider that the turn had waited for",
         "`bdb08aa`",
-        reason="the turn ended as promised, and only its error was another",
+        "a deadline hides the error of the provider that the turn has waited for",
     ),
 )
 """The rows."""

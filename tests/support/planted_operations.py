@@ -90,6 +90,14 @@ OF_OPERATIONS = (
         focus=("forgers",),
     ),
     Planted(
+        "a deadline hides the error of the provider that the turn has waited for",
+        "workflows/turn/loop.py",
+        "            if raised is error and failures:",
+        "            if False:",
+        ("deadlines name errors",),
+        focus=("deadlines",),
+    ),
+    Planted(
         "that a turn could not be started counts after the updates of the same workflow task",
         "workflows/session/notes.py",
         "        self._note_result(fact, REFUSED_STARTS_FIRST)",

@@ -764,7 +764,13 @@ PROMISES = (
             "builds": by("V6 V12"),
             "versions": by("V43 V44"),
         },
-        ("nothing is stuck", "full runs end", "first runs take no state", "nothing raises"),
+        (
+            "nothing is stuck",
+            "full runs end",
+            "first runs take no state",
+            "nothing raises",
+            "deadlines name errors",
+        ),
     ),
 )
 """The rows."""

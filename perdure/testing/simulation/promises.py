@@ -34,7 +34,11 @@ from perdure.testing.simulation.features import (
 )
 from perdure.testing.simulation.features.cancel_promises import cancels_reach_children
 from perdure.testing.simulation.features.input_promises import refused_messages_reach_no_model
-from perdure.testing.simulation.features.run_promises import first_runs_take_no_state, full_runs_end
+from perdure.testing.simulation.features.run_promises import (
+    deadlines_name_errors,
+    first_runs_take_no_state,
+    full_runs_end,
+)
 from perdure.testing.simulation.observations import (
     Simulated,
     asks_model_after_cancel,
@@ -292,6 +296,7 @@ AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     nothing_is_stuck,
     nothing_raises,
     first_runs_take_no_state,
+    deadlines_name_errors,
     cancels_are_not_lost,
     cancels_reach_children,
     updates_are_answered,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from perdure import errors
+from perdure.temporal import failures
 from perdure.temporal.names import SESSION, TURN
 from perdure.testing.simulation.choices import FORGED
 from perdure.testing.simulation.observations import Simulated
-from perdure.testing.simulation.server.history import name_of
+from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun
+from perdure.testing.simulation.server.sdk import CONVERTER
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.turn.history_limits import run_events
 
@@ -50,3 +53,26 @@ def _has_refused(run: SimulatedRun) -> bool:
     """Return whether a run has failed without an activity."""
     names = [name_of(event) for event in run.history.events]
     return run.closed == "WORKFLOW_EXECUTION_FAILED" and "ACTIVITY_TASK_SCHEDULED" not in names
+
+
+def deadlines_name_errors(simulated: Simulated) -> None:
+    """A turn that ends at its deadline names the error of the provider that it has waited for."""
+    for run in simulated.server.runs:
+        error = _error_of(run)
+        if error is None or error.code != errors.TurnTimeoutError.code:
+            continue
+        failed = [one.error.code for one in run.read.attempts.unpardoned]
+        known = [code for code in failed if code.startswith("LLM_")]
+        if known and (error.cause is None or error.cause.code != known[-1]):
+            message = f"the last call has failed with {known[-1]}, and it says {error.cause}"
+            raise BrokenError("deadlines name errors", message, run)
+
+
+def _error_of(run: SimulatedRun) -> errors.ErrorInfo | None:
+    """Return the error that a turn has ended with; None if it has not failed."""
+    last = run.history.events[-1]
+    if run.begun.type != TURN or name_of(last) != "WORKFLOW_EXECUTION_FAILED":
+        return None
+    converter, failure = CONVERTER.failure_converter, attributes(last).failure
+    summary = failures.summary_in(converter.from_failure(failure, CONVERTER.payload_converter))
+    return None if summary is None else summary.error

@@ -113,7 +113,7 @@ class _Heartbeats(ActivityInboundInterceptor):
         info = activity.info()
         if info.activity_type not in self._ours:
             return await super().execute_activity(input)
-        _refuse_second_attempt(info)
+        refuse_second_attempt(info)
         self._loop = asyncio.get_running_loop()
         beat_with(_unheard if info.is_local else self._beat_from_anywhere)
         key = (info.workflow_run_id or "", info.activity_id)
@@ -129,7 +129,7 @@ class _Heartbeats(ActivityInboundInterceptor):
             details = activity.cancellation_details()
             if details is not None and details.cancel_requested:
                 raise
-            raise _ended_by(details) from error
+            raise ended_by(details) from error
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -171,10 +171,13 @@ def _unheard(*_details: Any) -> None:
     """Ignore a heartbeat of a local activity, which has none."""
 
 
-def _refuse_second_attempt(info: activity.Info) -> None:
-    """Raise for any attempt after the first, unless the workflow lets the server repeat them.
+def refuse_second_attempt(info: activity.Info) -> None:
+    """Refuse any attempt after the first, unless the workflow lets the server repeat them.
 
     A reset restarts the count, but keeps the time at which the workflow scheduled the activity.
+
+    Raises:
+        ApplicationError: It may have run before, so it counts as lost.
     """
     if info.retry_policy is None or info.retry_policy.maximum_attempts != 1:
         return
@@ -182,7 +185,7 @@ def _refuse_second_attempt(info: activity.Info) -> None:
         raise _lost(_AGAIN)
 
 
-def _ended_by(details: activity.ActivityCancellationDetails | None) -> ApplicationError:
+def ended_by(details: activity.ActivityCancellationDetails | None) -> ApplicationError:
     """Return the failure of an attempt that was stopped without a cancellation by the turn."""
     if details is not None and details.worker_shutdown:
         return _lost(_STOPPED)

@@ -22,6 +22,9 @@ from perdure.values.budgets import Budget, Spending
 from perdure.values.reports import Outcome
 from perdure.workflows import heartbeats
 
+_MADE_UP_NOT_COUNTED = "made-up-spending-is-not-counted"
+"""The patch since which a turn that refuses the input of a later run counts nothing of it."""
+
 
 def check(request: TurnRequest) -> None:
     """Refuse a turn or a batch of a schedule whose total budget is spent.
@@ -39,7 +42,13 @@ def check(request: TurnRequest) -> None:
 
 
 async def settle(state: TurnState, outcome: Outcome) -> None:
-    """Count what the turn has spent. The next turn of the schedule starts after that."""
+    """Count what the turn has spent. The next turn of the schedule starts after that.
+
+    What a made-up input says that the runs before have spent is not counted.
+    """
+    is_made_up = bool(state.carried.first_run) and workflow.info().continued_run_id is None
+    if is_made_up and workflow.patched(_MADE_UP_NOT_COUNTED):
+        return
     schedule = state.request.schedule if state.request else None
     budget = state.accounts.ledger.budget
     is_spent = outcome is Outcome.BUDGET_EXHAUSTED

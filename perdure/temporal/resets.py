@@ -1,13 +1,14 @@
 """What a run of a turn did before it was reset.
 
 A reset forgets what came after a point of the history, and undoes none of it. The history of the
-run before is still there, and has the effects.
+run before is still there, and has the effects. So have the runs that continued it: a reset forgets
+them, too.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent
@@ -16,10 +17,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.temporal import settlements
 from perdure.temporal.histories.fetching import recorded
+from perdure.temporal.histories.runs import run_after
 from perdure.turn import effects
+from perdure.turn.facts import Recorded
 from perdure.turn.fold import apply
 from perdure.turn.state import TurnState
-from perdure.values.effects import EffectRecord
+from perdure.values.effects import EffectRecord, latest
 
 _RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
@@ -50,28 +53,63 @@ async def effects_before(
     Raises:
         RPCError: The server does not answer.
     """
-    records: list[EffectRecord] = []
-    async for event, _ in recorded(client, turn_id, run_id, is_worker=is_worker):
+    reader = _Reader(client, turn_id, is_worker=is_worker)
+    return await reader.before(run_id)
+
+
+class _Reader:
+    """Reads what runs did, each of them once."""
+
+    def __init__(self, client: Client, turn_id: str, *, is_worker: bool) -> None:
+        self._client = client
+        self._turn_id = turn_id
+        self._is_worker = is_worker
+        self._seen: set[str] = set()
+
+    async def before(self, run_id: str) -> list[EffectRecord]:
+        """Return the effects of the runs that a run was reset from."""
+        records: list[EffectRecord] = []
+        async for event, _ in self._recorded(run_id):
+            records += await self._of_base(event)
+        return records
+
+    async def _of_base(self, event: HistoryEvent) -> list[EffectRecord]:
+        """Return the effects of the run that a reset has replaced; none for all other events."""
         failed = event.workflow_task_failed_event_attributes
         is_failure = event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
         if is_failure and failed.cause == _RESET:
-            with unless_gone():
-                before = failed.base_run_id
-                records += await _of_run(client, turn_id, before, is_worker=is_worker)
-    return records
+            return await self._of_chain(failed.base_run_id)
+        return []
 
+    async def _of_chain(self, run_id: str) -> list[EffectRecord]:
+        """Return the effects of a run, and of the runs before and after it that it has forgotten.
 
-async def _of_run(
-    client: Client, turn_id: str, run_id: str, *, is_worker: bool
-) -> tuple[EffectRecord, ...]:
-    state = TurnState()
-    async for _, fact in recorded(client, turn_id, run_id, is_worker=is_worker):
-        state = state if fact is None else apply(state, fact)
-    records = effects.gathered_so_far(state)
-    own = (run_id,)  # what was said after the reset is about other calls
-    return tuple(
-        [
-            record if record.turn_id else await settlements.applied(client, record, turn_id, own)
-            for record in records
-        ]
-    )
+        Before it are those that it was reset from itself, and after it those that continued it.
+        """
+        own: list[str] = []
+        before: list[EffectRecord] = []
+        records: tuple[EffectRecord, ...] = ()
+        with unless_gone():
+            while run_id and run_id not in self._seen:
+                self._seen.add(run_id)
+                own.append(run_id)
+                state, later = TurnState(), ""
+                async for event, fact in self._recorded(run_id):
+                    before += await self._of_base(event)
+                    state = state if fact is None else apply(state, fact)
+                    later = run_after(event)
+                records = latest((*records, *effects.gathered_so_far(state)))
+                run_id = later
+        return [*before, *[await self._with_words(record, own) for record in records]]
+
+    async def _with_words(self, record: EffectRecord, own: Collection[str]) -> EffectRecord:
+        """Return a record with what people have said of its call, if it is one of these runs.
+
+        What was said after the reset is about other calls.
+        """
+        if record.turn_id:
+            return record
+        return await settlements.applied(self._client, record, self._turn_id, own)
+
+    def _recorded(self, run_id: str) -> AsyncIterator[tuple[HistoryEvent, Recorded | None]]:
+        return recorded(self._client, self._turn_id, run_id, is_worker=self._is_worker)

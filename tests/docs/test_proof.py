@@ -18,8 +18,7 @@ from .. import acceptance
 from ..support.docs import proof
 from ..support.docs.files import ROOT
 from ..support.findings import FINDINGS
-from ..support.planted import BATCHES, PLANTED
-from ..support.planted_features import OF_FEATURES
+from ..support.planted_operations import ALL
 from ..support.proof import (
     FEATURES,
     PROMISES,
@@ -60,7 +59,7 @@ def test_page_is_that_of_the_table() -> None:
 @pytest.mark.accepts("Y152")
 def test_findings_of_reviews_are_planted_or_say_why_not() -> None:
     """A finding with the name of a fault that is not planted would promise too much."""
-    planted = {fault.name for fault in (*PLANTED, *OF_FEATURES, *BATCHES)}
+    planted = {fault.name for fault in ALL}
 
     assert [one.fault for one in FINDINGS if bool(one.planted) == bool(one.reason)] == []
     assert {one.planted for one in FINDINGS if one.planted} <= planted

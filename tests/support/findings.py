@@ -55,12 +55,20 @@ FINDINGS = (
     Finding(
         "What a killed process had in flight was given up, so a session lost a turn",
         "`7411f57`, Y70",
-        "what is in flight when a worker is lost is never tried again, so a session loses a turn",
+        "a supervisor leaves no time to try again what a killed worker had, so a session loses a"
+        " turn",
     ),
     Finding(
-        "The same in a schedule, whose turn was not counted, and in a webhook",
+        "The same in a schedule, whose turn was not counted",
         "`7411f57`, Y70",
-        "a schedule does not count a turn whose worker was lost while it did",
+        "a supervisor leaves no time to try again what a killed worker had, so a schedule does not"
+        " count a turn",
+    ),
+    Finding(
+        "The same in a webhook, which was not sent",
+        "`7411f57`, Y70",
+        "a supervisor leaves no time to try again what a killed worker had, so a webhook is not"
+        " sent",
     ),
     Finding(
         "A cancel that came while a session recorded a turn was lost",
@@ -80,13 +88,18 @@ FINDINGS = (
     Finding(
         "A stream of updates kept a run from ending, until its history was full",
         "`9be68b5`, Y59",
-        reason="people in the simulator send a few messages, and no stream of them",
+        "a run that is to end takes in updates",
+    ),
+    Finding(
+        "The same in a session",
+        "`9be68b5`, Y60",
+        "a session that is to end takes in updates",
     ),
     Finding(
         "The second attempt to read a turn for its session was refused, so the session waited for"
         " ever",
         "`f13e0e4`, E51",
-        reason="the refusal was in the worker, around the activities that the simulator calls",
+        "a second attempt is refused although the workflow lets the server repeat it",
     ),
     Finding(
         "An input guardrail saw the task alone, and no later message",
@@ -94,10 +107,11 @@ FINDINGS = (
         "an input guardrail sees no message after the task",
     ),
     Finding(
-        "A delegate that was terminated counted nothing if the worker was lost that read its"
-        " history",
-        "`991053d`, D12",
-        reason="delegates are terminated there, but heartbeats come as often as by default",
+        "What a terminated delegate had spent was not read if the worker was lost that read its"
+        " history, where heartbeats come slowly",
+        "`991053d`, Y71",
+        reason="it is charged with all that it was given then, which breaks no promise; and"
+        " heartbeats come as often as by default",
     ),
     Finding(
         "Tasks of a part of a batch that was reset were told failed while their turns completed",
@@ -112,17 +126,22 @@ FINDINGS = (
     Finding(
         "An activity that an operator paused or reset had a second effect",
         "`eec4a72`, Y15",
-        reason="a worker refuses such an attempt around the activities, which the simulator calls",
+        "an attempt that an operator has caused is made",
     ),
     Finding(
         "A first run took the input of a later run, with the state of another turn",
-        "`2a542eb`, `8fd7187`",
-        reason="nobody makes up inputs in the simulator",
+        "`2a542eb`",
+        "a first run of a turn takes the input of a later run",
+    ),
+    Finding(
+        "The same in a session",
+        "`8fd7187`",
+        "a first run of a session takes the input of a later run",
     ),
     Finding(
         "A deadline hid the error of the provider that the turn had waited for",
         "`bdb08aa`",
-        reason="the turn ended as promised, and only its error was another",
+        "a deadline hides the error of the provider that the turn has waited for",
     ),
 )
 """The rows."""

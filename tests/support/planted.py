@@ -268,8 +268,8 @@ PLANTED = (
     ),
     Planted(
         "a cancel that comes while a session records a turn is lost",
-        "workflows/session/agent_session.py",
-        "if is_cancelled_exception(error) and workflow.patched(patches.CANCELLED_RECORDING):",
+        "workflows/session/recording.py",
+        "if is_cancelled_exception(error) and workflow.patched(CANCELLED_RECORDING):",
         "if False:",
         ("nothing is stuck", FOLD, REPLAYS),
         seeds=200,

@@ -16,7 +16,6 @@ LIMITS, LIVE, RECORDED = (
     "live text is of its call",
     "recorded once",
 )
-
 OF_FEATURES = (
     Planted(
         "the token of a call of the client is not recorded",

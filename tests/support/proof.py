@@ -764,7 +764,13 @@ PROMISES = (
             "builds": by("V6 V12"),
             "versions": by("V43 V44"),
         },
-        ("nothing is stuck", "nothing raises"),
+        (
+            "nothing is stuck",
+            "full runs end",
+            "first runs take no state",
+            "nothing raises",
+            "deadlines name errors",
+        ),
     ),
 )
 """The rows."""
@@ -1126,6 +1132,24 @@ FOUND = (
         "found it",
         "fold is state, effects are taken back once; cancel",
         "S116",
+    ),
+    Found(
+        "A turn of which an earlier run was reset did not know the effects of the runs that had "
+        "continued it, and brought them about again; the simulator found it",
+        "effects once; reset, continue-as-new",
+        "Y191",
+    ),
+    Found(
+        "A turn that was reset a second time, to a point before that of the first reset, did not "
+        "know the effects of the first run, and brought them about again; the simulator found it",
+        "effects once; reset",
+        "Y192",
+    ),
+    Found(
+        "A turn that refused the made-up input of a later run counted what that said to be spent "
+        "in the total budget of a schedule; the simulator found it",
+        "schedules keep their limits; continue-as-new",
+        "Y193",
     ),
 )
 """What was found where a promise meets a feature, and is mended."""

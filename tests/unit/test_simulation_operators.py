@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from perdure.agents.definitions import RULES
+from perdure.temporal.failures import RUN_ENDS
 from perdure.testing.simulation import Simulation, simulate
 from perdure.testing.simulation.features.earlier_release import PATCHES
 from perdure.testing.simulation.server.commands import PATCH
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.simulate import Kind
+from perdure.worker.supervision.lost_work import failure_of_lost
 
 ROOT = Path(__file__).parents[2]
 OPERATED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (
@@ -27,6 +29,26 @@ CONTINUED: tuple[tuple[Kind, int, tuple[str, ...]], ...] = (
     ("session", 9000039, ("operators",)),
 )
 """Seeds that reset a run of a session, and of a turn of a session, which was continued."""
+
+
+PAUSED: tuple[tuple[Kind, int], ...] = (("turn", 9), ("session", 20))
+"""Seeds in which an attempt is stopped by an operator, and another one is refused."""
+
+STREAMS: tuple[tuple[Kind, int], ...] = (("turn", 10), ("session", 2))
+"""Seeds in which somebody sends updates without a pause to a run that is nearly full."""
+
+FORGERIES: tuple[tuple[Kind, int], ...] = (("turn", 9), ("session", 1), ("schedule", 29))
+"""Seeds in which somebody starts a workflow with the input of a later run."""
+
+
+def failures_of(made: Simulation) -> set[str]:
+    """What the activities say that failed, in all histories."""
+    return {
+        str(attributes(event).failure.message)
+        for run in made.server.runs
+        for event in run.history.events
+        if name_of(event) == "ACTIVITY_TASK_FAILED"
+    }
 
 
 def patches_of(made: Simulation) -> set[str]:
@@ -113,6 +135,53 @@ def test_earlier_release_knows_each_patch() -> None:
     ids = {one for path in files for one in ids_in(path, {**shared, **constants_in(path)})}
 
     assert ids <= set(PATCHES)
+
+
+@pytest.mark.accepts("S135")
+@pytest.mark.parametrize(("kind", "seed"), PAUSED)
+def test_attempts_that_operators_cause_are_refused(kind: Kind, seed: int) -> None:
+    """As a real worker does. One that runs is stopped, and counts as lost, too."""
+    made = simulate(seed, kind=kind, focus=("pauses",))
+    failures = failures_of(made)
+
+    assert made.broken is None, made.story
+    assert made.counts["paused activities"]
+    assert made.counts["reset activities"]
+    assert any("handed this out a second time" in said for said in failures)
+    assert any("an operator paused or reset this" in said for said in failures)
+
+
+@pytest.mark.accepts("S136")
+def test_attempts_of_a_killed_worker_end_as_its_supervisor_reports() -> None:
+    """A failure that leaves no time for another attempt would end an activity for good."""
+    made = [simulate(seed, kind="session", focus=("losses",)) for seed in range(4)]
+
+    assert [one.story for one in made if one.broken] == []
+    assert any(failure_of_lost().message in failures_of(one) for one in made)
+
+
+@pytest.mark.accepts("S137")
+@pytest.mark.parametrize(("kind", "seed"), STREAMS)
+def test_run_ends_although_updates_come_without_a_pause(kind: Kind, seed: int) -> None:
+    """It refuses those that come when it is about to end."""
+    made = simulate(seed, kind=kind, focus=("streams",))
+    failures = [one.failure for run in made.server.runs for one in run.updates.values()]
+    types = [one.application_failure_info.type for one in failures if one is not None]
+
+    assert made.broken is None, made.story
+    assert made.counts["updates of a stream"] > 20
+    assert made.counts["closed: continued_as_new"]
+    assert RUN_ENDS in types
+
+
+@pytest.mark.accepts("S138", "Y193")
+@pytest.mark.parametrize(("kind", "seed"), FORGERIES)
+def test_input_of_a_later_run_is_refused_by_a_first_run(kind: Kind, seed: int) -> None:
+    """It asks nobody, and counts nothing of what the input says in the total of a schedule."""
+    made = simulate(seed, kind=kind, focus=("forgers",))
+
+    assert made.broken is None, made.story
+    assert made.counts["forged inputs"]
 
 
 @pytest.mark.accepts("S105")

@@ -8,10 +8,8 @@ import pytest
 
 from benchmarks.matrix.controls import CONTROLS
 
-from ..support.planted import BATCHES, PLANTED, Planted, found, found_in_every_order, plant
-from ..support.planted_features import OF_FEATURES
-
-ALL = (*PLANTED, *OF_FEATURES, *BATCHES)
+from ..support.planted import PLANTED, Planted, found, found_in_every_order, plant
+from ..support.planted_operations import ALL
 
 
 @pytest.mark.slow

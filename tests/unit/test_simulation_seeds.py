@@ -8,6 +8,7 @@ from perdure.testing.simulation import Simulation, simulate
 from perdure.testing.simulation.server.commands import LOCAL
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.simulate import Kind
+from perdure.workflows.session.patches import REFUSED_FIRST
 
 FOUND: dict[tuple[Kind, int], str] = {
     ("session", 5000184): "a message to the running turn is taken back while that turn begins",
@@ -47,9 +48,19 @@ FOUND: dict[tuple[Kind, int], str] = {
     ("schedule", 700016): "a message is sent again after the end of its session",
 }
 """What happened in the seeds."""
-FOCUSED: dict[tuple[Kind, int, str], str] = {
-    ("session", 121, "operators"): "two turns have one id after a reset, and one takes back",
-    ("turn", 114, "jobs"): "a tool fails after its job has begun, and the job has a result",
+FOCUSED: dict[tuple[Kind, int, tuple[str, ...]], str] = {
+    ("session", 121, ("operators",)): "two turns have one id after a reset, and one takes back",
+    (
+        "session",
+        9020017,
+        ("operators",),
+    ): "the first run of a turn is reset, and a later one has brought about an effect",
+    (
+        "turn",
+        9620188,
+        ("teams", "operators", "payments", "resets"),
+    ): "a turn is reset a second time, to a point before that of the first reset",
+    ("turn", 114, ("jobs",)): "a tool fails after its job has begun, and the job has a result",
 }
 """The same with a focus."""
 QUICK = (("session", 427), ("batch", 5000174), ("schedule", 700016))
@@ -68,6 +79,8 @@ CHANGED_AT_A_REFUSAL = 1309, 9000285
 message back then."""
 SECOND_ATTEMPT = 15
 """A session that gets a message between two attempts to start a turn, after a reset."""
+TAKEN_BACK_BETWEEN = 9000132
+"""A session whose turn cannot be started in the task in which one of its messages is taken back."""
 TURNS_LEFT = 33, 43
 """Batches that are over while a turn goes on, whose part was reset and then terminated."""
 FIRED_EARLY = 20
@@ -115,10 +128,10 @@ def test_seed_that_found_a_fault_keeps_every_promise(kind: Kind, seed: int) -> N
     ("kind", "seed", "focus"), [pytest.param(*found, id=why) for found, why in FOCUSED.items()]
 )
 def test_seed_with_a_focus_that_found_a_fault_keeps_every_promise(
-    kind: Kind, seed: int, focus: str
+    kind: Kind, seed: int, focus: tuple[str, ...]
 ) -> None:
     """Its story is told if it does not."""
-    made = simulate(seed, kind=kind, focus=[focus])
+    made = simulate(seed, kind=kind, focus=focus)
 
     assert made.broken is None, made.story
 
@@ -162,6 +175,17 @@ def test_webhook_of_a_turn_that_is_reset_at_its_end_is_sent(seed: int) -> None:
 
     assert made.broken is None, made.story
     assert made.counts["resets"]
+
+
+@pytest.mark.accepts("S107")
+def test_message_that_is_taken_back_as_a_start_is_refused_is_not_read() -> None:
+    """The refusal is in history before the update of the same workflow task, and counts so."""
+    made = simulate(TAKEN_BACK_BETWEEN, kind="session", focus=["inputs", "operators"])
+
+    assert made.broken is None, made.story
+    assert REFUSED_FIRST in "".join(
+        str(attributes(event)) for run in made.server.runs for event in run.history.events
+    )
 
 
 @pytest.mark.accepts("S104")

@@ -137,21 +137,13 @@ class _Report:
         await self._fail_task(execution, pending.pending_workflow_task)
 
     async def _fail_activity(self, run: HeldRun, activity_id: str) -> None:
-        failure = Failure(
-            message=_LOST,
-            source="perdure",
-            application_failure_info=ApplicationFailureInfo(
-                type=WORKER_SHUTDOWN,
-                category=ApplicationErrorCategory.APPLICATION_ERROR_CATEGORY_BENIGN,
-            ),
-        )
         request = RespondActivityTaskFailedByIdRequest(
             namespace=self._worker.namespace,
             workflow_id=run.workflow_id,
             run_id=run.run_id,
             activity_id=activity_id,
             identity=self._worker.identity,
-            failure=failure,
+            failure=failure_of_lost(),
         )
         try:
             await self._service.respond_activity_task_failed_by_id(request, timeout=_TIMEOUT)
@@ -207,6 +199,18 @@ class _Report:
             DescribeNamespaceRequest(namespace=self._worker.namespace), timeout=_TIMEOUT
         )
         return described.namespace_info.id
+
+
+def failure_of_lost() -> Failure:
+    """Return the failure of an activity whose process has died."""
+    return Failure(
+        message=_LOST,
+        source="perdure",
+        application_failure_info=ApplicationFailureInfo(
+            type=WORKER_SHUTDOWN,
+            category=ApplicationErrorCategory.APPLICATION_ERROR_CATEGORY_BENIGN,
+        ),
+    )
 
 
 def workflow_task_token(

@@ -15,10 +15,8 @@ from datetime import datetime, timedelta
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import (
-    ActivityError,
     ApplicationError,
     ChildWorkflowError,
-    is_cancelled_exception,
 )
 
 from perdure import errors, limits, validation
@@ -35,7 +33,6 @@ from perdure.session.facts import (
     SteeringFailed,
     TurnInterrupted,
     TurnOver,
-    TurnRecorded,
 )
 from perdure.session.state import SessionState
 from perdure.session.wire import (
@@ -43,7 +40,6 @@ from perdure.session.wire import (
     ForgetReminder,
     Left,
     Receipt,
-    RecordCall,
     Say,
     SessionReason,
     Unqueue,
@@ -238,28 +234,8 @@ class AgentSession:
             await asyncio.shield(self._turn)
         self._notes.note_end(TurnOver(number))
         await workflow.wait_condition(lambda: not self._steering)
-        await self._record(number, self._turn.first_execution_run_id or "")
+        await recording.record(self._notes, number, self._turn.first_execution_run_id or "")
         self._turn = None
-
-    async def _record(self, number: int, run_id: str) -> None:
-        """Record the messages of a turn that is over, part by part.
-
-        Raises:
-            CancelledError: The session was cancelled meanwhile.
-        """
-        assert self._state.running is not None
-        turn_id, part = self._state.running.turn_id, 1
-        while self._state.running is not None:
-            call = RecordCall(turn_id=turn_id, run_id=run_id, part=part)
-            try:
-                fact = await recording.recorded(number, call)
-            except ActivityError as error:
-                # a cancel of the session arrives as one of the activity, and would be lost here
-                if is_cancelled_exception(error) and workflow.patched(patches.CANCELLED_RECORDING):
-                    raise asyncio.CancelledError from error
-                fact = TurnRecorded(number, None)
-            self._notes.note_result(fact)
-            part += 1
 
     async def _stop_turn(self, reason: str) -> None:
         """Cancel the running turn, and wait for its end."""
@@ -275,6 +251,10 @@ class AgentSession:
         if not workflow.all_handlers_finished() and workflow.patched(patches.ANSWERS_AT_CANCEL):
             self._is_stopped = True
             await workflow.wait_condition(workflow.all_handlers_finished)
+
+    async def _until_started(self) -> None:
+        """Wait until the turn begins that is being started: a second attempt has all messages."""
+        await workflow.wait_condition(lambda: not self._is_starting or self._is_stopped)
 
     async def _until_begun(self) -> None:
         """Wait until the run has its input: the SDK runs its first handlers before `run`."""
@@ -383,7 +363,7 @@ class AgentSession:
             self._notes.note(MessageUnqueued(message_id))
             is_given = any(queued.id == message_id for queued in self._state.given)
             if is_given and self._is_starting and workflow.patched(patches.REFUSED_FIRST):
-                await workflow.wait_condition(lambda: not self._is_starting or self._is_stopped)
+                await self._until_started()
                 waits = self._state.is_taken_back(message_id)
             elif is_given and self._has_results_due and workflow.patched(patches.RESULTS_FIRST):
                 await workflow.wait_condition(lambda: not self._has_results_due or self._is_stopped)
@@ -487,7 +467,7 @@ class AgentSession:
             asked = unpack(payload, SessionReason)
             self._notes.note(SessionClosed(asked.reason, asked.by))
             if self._is_starting and workflow.patched(patches.REFUSED_FIRST):
-                await workflow.wait_condition(lambda: not self._is_starting or self._is_stopped)
+                await self._until_started()
             turn = self._turn
             if turn is not None and await has_ended(turn) and workflow.patched(patches.CLOSE_LAST):
                 await workflow.wait_condition(lambda: self._turn is not turn or self._is_stopped)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from perdure import limits
 from perdure.session.facts import TurnRecorded
@@ -13,9 +16,32 @@ from perdure.temporal.histories.session_history import record_key
 from perdure.temporal.names import RECORD_TURN
 from perdure.temporal.payloads import pack
 from perdure.workflows import heartbeats
+from perdure.workflows.session.notes import Notes
+from perdure.workflows.session.patches import CANCELLED_RECORDING
 
 
-async def recorded(number: int, call: RecordCall) -> TurnRecorded:
+async def record(notes: Notes, number: int, run_id: str) -> None:
+    """Record the messages of a turn that is over, part by part.
+
+    Raises:
+        CancelledError: The session was cancelled meanwhile.
+    """
+    assert notes.state.running is not None
+    turn_id, part = notes.state.running.turn_id, 1
+    while notes.state.running is not None:
+        call = RecordCall(turn_id=turn_id, run_id=run_id, part=part)
+        try:
+            fact = await _recorded(number, call)
+        except ActivityError as error:
+            # a cancel of the session arrives as one of the activity, and would be lost here
+            if is_cancelled_exception(error) and workflow.patched(CANCELLED_RECORDING):
+                raise asyncio.CancelledError from error
+            fact = TurnRecorded(number, None)
+        notes.note_result(fact)
+        part += 1
+
+
+async def _recorded(number: int, call: RecordCall) -> TurnRecorded:
     """Return one part of the messages of a turn.
 
     An activity of a server or worker that is away is tried again for as long as it takes.

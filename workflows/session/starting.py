@@ -33,6 +33,8 @@ async def start_turn(notes: Notes, number: int) -> Handle | None:
     info = workflow.info()
     plain = f"{info.workflow_id}/{number}"
     for is_taken in (False, True):
+        if not notes.state.queue:
+            return None
         turn_id = second_id(plain) if is_taken else plain
         request = notes.state.next_turn(info.workflow_id, info.run_id)  # messages came meanwhile
         content = sum(parts_size(queued.parts) for queued in notes.state.queue)
@@ -51,8 +53,7 @@ async def start_turn(notes: Notes, number: int) -> Handle | None:
             )
         except WorkflowAlreadyStartedError:
             notes.note_refused_start(TurnOver(number, began=False))
-            is_closed = notes.state.closed is not None and workflow.patched(REFUSED_FIRST)
-            if is_closed or not notes.state.queue:
+            if notes.state.closed is not None and workflow.patched(REFUSED_FIRST):
                 return None
     raise errors.TurnExistsError(
         f"a turn {plain!r} exists already, so the session cannot go on",

@@ -8,6 +8,7 @@ from pydantic_core import from_json
 
 from perdure.session.wire import SessionRequest
 from perdure.temporal.names import SESSION, TURN
+from perdure.testing.simulation.choices import FORGED
 from perdure.testing.simulation.observations import Simulated, agents_named, sessions
 from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.server import BrokenError
@@ -160,5 +161,5 @@ def _is_of_caller(run: SimulatedRun) -> bool:
 
 
 def _is_asked_for(run: SimulatedRun) -> bool:
-    """Return whether the caller has asked for a turn, and no hook and nobody who takes back."""
-    return not run.takes_back and not run.id.startswith("hooks/")
+    """Return whether the caller has asked for a turn, and no hook, forger or who takes back."""
+    return not run.takes_back and not run.id.startswith(("hooks/", FORGED))

@@ -20,6 +20,14 @@ BESIDE = "beside"
 
 CLOCKS = "clocks"
 """The feature of clocks that are wrong."""
+STREAMS = "streams"
+"""The feature of people who send updates without a pause, and its sequence."""
+FORGERS = "forgers"
+"""The feature of people who make up the input of workflows, and its sequence."""
+FORGED = "forged-"
+"""The beginning of the ids of workflows that they start with the input of a later run."""
+PAUSES = "pauses"
+"""The feature of operators who pause, unpause and reset activities, and its sequence."""
 _FEATURES: dict[str, tuple[str, int]] = {
     "client tools": ("client tools 6", 8),
     "servers": ("servers 11", 8),
@@ -41,6 +49,9 @@ _FEATURES: dict[str, tuple[str, int]] = {
     "operators": ("operators 2196", 8),
     "earlier release": ("earlier release 238", 8),
     CLOCKS: ("clocks 3570", 8),
+    PAUSES: ("pauses 300350", 8),
+    STREAMS: ("streams 750", 8),
+    FORGERS: ("forgers 518", 8),
 }
 """Features that a simulation has once in so many times, with the sequences that decide that.
 
@@ -139,7 +150,7 @@ class Choices:
     @functools.cached_property
     def calls_often(self) -> bool:
         """Whether models mostly call tools, as some are of a kind that few simulations have."""
-        features = ("client tools", "servers", "local tools", "keyed events", "logins")
+        features = ("client tools", "servers", "local tools", "keyed events", "logins", PAUSES)
         return self.aims_at(LOSSES) or any(map(self.has, features))
 
     def aims_at(self, aim: str) -> bool:

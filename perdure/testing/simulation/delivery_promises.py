@@ -23,6 +23,7 @@ PROMISE = "webhooks are delivered or recorded"
 def webhooks_are_delivered_or_recorded(simulated: Simulated) -> None:
     """A webhook is delivered or its failure is recorded, and each attempt has the same id.
 
+    It is given up only if its receiver has refused it, at least once.
     There is one for each turn that was started with `on_done`; a turn that is reset to a point
     before it sends another. The message says how the turn has ended. A URL that the worker refuses
     gets nothing.
@@ -86,6 +87,10 @@ def check_attempts(
         raise BrokenError(PROMISE, f"it has ended with {delivery.closed}: {record}", delivery)
     if is_delivered and not any(200 <= one.status < 300 for one in received):
         raise BrokenError(PROMISE, "no receiver has accepted it", delivery)
+    is_refused = call.url != URL or any(one.status >= 300 for one in received)
+    if not is_delivered and not is_refused:
+        message = f"it was given up, and nobody has refused it: {record}"
+        raise BrokenError(PROMISE, message, delivery)
     return received
 
 

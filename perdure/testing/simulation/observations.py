@@ -28,6 +28,7 @@ from perdure.session.wire import Left, Say, SessionRequest, Unqueue, UpdateResul
 from perdure.temporal.histories.turn_history import key_of
 from perdure.temporal.names import CALL_MODEL, CLOSE, SAY, SESSION, STEER, TURN, UNQUEUE
 from perdure.temporal.payloads import unpack
+from perdure.testing.simulation.choices import FORGED
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.server.history import attributes, name_of
 from perdure.testing.simulation.server.runs import SimulatedRun, UpdateResponse
@@ -133,8 +134,9 @@ def ended_locally(event: HistoryEvent) -> str | None:
 
 
 def sessions(server: SimulatedServer) -> dict[str, list[SimulatedRun]]:
-    """Return the runs of each session, by its id, without those that were reset."""
-    last = {run.id: run for run in server.runs if run.begun.type == SESSION}
+    """Return the runs of each session, by its id, without those that were reset or refused."""
+    begun = [run for run in server.runs if not run.id.startswith(FORGED)]
+    last = {run.id: run for run in begun if run.begun.type == SESSION}
     return {session_id: chain(server, run) for session_id, run in last.items()}
 
 

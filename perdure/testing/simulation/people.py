@@ -272,6 +272,10 @@ class People:
             limits["iterations"] = 3
         self._send(run, ADD_BUDGET, BudgetUpdate.model_validate(limits))
 
+    def nudge(self, run: SimulatedRun) -> None:
+        """Send an update that changes little, as one of many."""
+        self._send(run, ADD_BUDGET, BudgetUpdate(iterations=1))
+
     def _say(self, run: SimulatedRun) -> None:
         if run.closed:
             return

@@ -34,6 +34,11 @@ from perdure.testing.simulation.features import (
 )
 from perdure.testing.simulation.features.cancel_promises import cancels_reach_children
 from perdure.testing.simulation.features.input_promises import refused_messages_reach_no_model
+from perdure.testing.simulation.features.run_promises import (
+    deadlines_name_errors,
+    first_runs_take_no_state,
+    full_runs_end,
+)
 from perdure.testing.simulation.observations import (
     Simulated,
     asks_model_after_cancel,
@@ -70,7 +75,9 @@ def fold_is_state(run: SimulatedRun) -> None:
         _compare(run, board.state, read)
     if run.begun.type == SESSION:
         state = getattr(workflow, "_state", None)
-        if state is not None and not (run.is_cancelled and state.closed is not None):
+        if state is None or state.request is None:  # it refuses its input
+            return
+        if not (run.is_cancelled and state.closed is not None):
             _compare(run, state, run.session)
 
 
@@ -272,6 +279,7 @@ def waits_are_shown(simulated: Simulated) -> None:
 
 AFTER_TASKS: tuple[Callable[[SimulatedRun], None], ...] = (
     fold_is_state,
+    full_runs_end,
     batch_promises.fold_is_state,
 )
 """The checks of a run after each of its workflow tasks."""
@@ -287,6 +295,8 @@ ALWAYS: tuple[Callable[[Simulated], None], ...] = (
 AT_THE_END: tuple[Callable[[Simulated], None], ...] = (
     nothing_is_stuck,
     nothing_raises,
+    first_runs_take_no_state,
+    deadlines_name_errors,
     cancels_are_not_lost,
     cancels_reach_children,
     updates_are_answered,

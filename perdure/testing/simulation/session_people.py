@@ -34,6 +34,9 @@ FORK = "fork"
 
 _TURN_ENDS = frozenset(f"WORKFLOW_EXECUTION_{how}" for how in ("COMPLETED", "FAILED", "CANCELED"))
 
+_NOT_STARTED = "START_CHILD_WORKFLOW_EXECUTION_FAILED"
+"""The end of an attempt to start a turn, and the sequence of what people do then."""
+
 _MOST_UNPLANNED = 5
 
 _WISHES: tuple[IfBusy, ...] = ("queue", "queue", "queue", "steer", "steer", "interrupt", "reject")
@@ -88,6 +91,9 @@ class SessionPeople(People):
         is_of_session = run.parent is not None and run.parent[0].id == self.workflow_id
         is_end = is_of_session and name_of(event) in _TURN_ENDS
         is_record = run.id == self.workflow_id and _records_turn(event)
+        is_refused = run.id == self.workflow_id and name_of(event) == _NOT_STARTED
+        if is_refused and self._choices.happens(2, beside=_NOT_STARTED):
+            self._server.clock.later(0, self._take_back_given)
         if (is_end or is_record) and self._choices.happens(4, beside=MOMENTS):
             does = self._steer_too_late if is_end else self._ask_while_recording
             self._server.clock.later(0, does)
@@ -98,6 +104,14 @@ class SessionPeople(People):
         if session is not None:
             self._write(session, "steer")
             self._write(session, "steer")
+
+    def _take_back_given(self) -> None:
+        """Take back a message of a turn that could not be started, before it is started again."""
+        session = self._server.run_of(self.workflow_id)
+        ids = [message.id for message in session.session.queue] if session is not None else []
+        if session is not None and ids:
+            taken = self._choices.pick(ids, beside=_NOT_STARTED)
+            self._send(session, UNQUEUE, Unqueue(id=taken))
 
     def _ask_while_recording(self) -> None:
         """Ask for what the session can answer once it has recorded a turn."""
@@ -165,6 +179,13 @@ class SessionPeople(People):
             super().add(run)
         else:
             self._send(run, ADD_BUDGET, BudgetUpdate(iterations=3))
+
+    def nudge(self, run: SimulatedRun) -> None:
+        """Send an update to the session or to one of its turns."""
+        if run.begun.type == SESSION:
+            self._send(run, RESUME, Empty())
+        else:
+            super().nudge(run)
 
     def _fork(self, session: SimulatedRun) -> None:
         """Begin another session with the messages of this one, as a client does."""

@@ -28,7 +28,7 @@ from perdure.testing.simulation.batch_people import BatchPeople
 from perdure.testing.simulation.batches import SimulatedBatch, some_batch
 from perdure.testing.simulation.calls.keyed_events import KEYED
 from perdure.testing.simulation.calls.logins import LOGINS
-from perdure.testing.simulation.choices import CLOCKS, INPUTS, Choices
+from perdure.testing.simulation.choices import CLOCKS, FORGERS, INPUTS, PAUSES, STREAMS, Choices
 from perdure.testing.simulation.features.earlier_release import FEATURE as EARLIER
 from perdure.testing.simulation.features.earlier_release import EarlierRelease
 from perdure.testing.simulation.features.schedule_people import SchedulePeople
@@ -40,14 +40,17 @@ from perdure.testing.simulation.operations.builds import Builds
 from perdure.testing.simulation.operations.clients import TurnClients
 from perdure.testing.simulation.operations.clocks import Clocks
 from perdure.testing.simulation.operations.deploys import Deploys
+from perdure.testing.simulation.operations.forging import Forger
 from perdure.testing.simulation.operations.keyed_events import EventSenders
 from perdure.testing.simulation.operations.logging_in import LoggingIn
+from perdure.testing.simulation.operations.pausing import Pausing
 from perdure.testing.simulation.operations.push import FEATURE as PUSH
 from perdure.testing.simulation.operations.push import PushClients
 from perdure.testing.simulation.operations.reminding import Reminding
 from perdure.testing.simulation.operations.resetting import TurnResets
 from perdure.testing.simulation.operations.resetting_others import OPERATORS, OtherResets
 from perdure.testing.simulation.operations.sending import ResultSenders
+from perdure.testing.simulation.operations.streaming_updates import UpdateStreams
 from perdure.testing.simulation.operations.terminating import Terminator
 from perdure.testing.simulation.people import People
 from perdure.testing.simulation.reading import catch_up
@@ -235,6 +238,12 @@ class _Scene:
             LoggingIn(server, self._world.diary, people)
         if isinstance(request, TurnRequest) and _has_push(server.choices):
             PushClients(server, self._worker.client, people)
+        if server.choices.has(FORGERS):
+            Forger(server)
+        if server.choices.has(STREAMS):
+            UpdateStreams(server, people)
+        if server.choices.has(PAUSES):
+            Pausing(server, self._attempts)
         if server.choices.has(OPERATORS) and not isinstance(request, SimulatedSchedule):
             resets = Resets(server, self._attempts, self._effects)
             OtherResets(server, resets, self._world, people)

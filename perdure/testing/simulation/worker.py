@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, cast
 
 from pydantic import BaseModel
@@ -31,7 +30,6 @@ from perdure.activities.webhooks import NOT_SENT, Webhooks, not_delivered
 from perdure.agents.agent import Agent
 from perdure.agents.tools import Tool
 from perdure.agents.versions import parts_of
-from perdure.base import replace
 from perdure.delivery.webhook import Delivered, Notification
 from perdure.live_text.values import LiveText
 from perdure.temporal import failures
@@ -50,9 +48,10 @@ from perdure.testing.simulation.clients.session_messages import MessageSender
 from perdure.testing.simulation.clients.worker_client import WorkerClient
 from perdure.testing.simulation.features.earlier_release import EarlierRelease
 from perdure.testing.simulation.features.versions import FEATURE, both_versions
+from perdure.testing.simulation.server.activity_info import info_of
 from perdure.testing.simulation.server.loops import loop_of
 from perdure.testing.simulation.server.runs import Activity
-from perdure.testing.simulation.server.sdk import CONVERTER, NAMESPACE, TASK_QUEUE
+from perdure.testing.simulation.server.sdk import failure_of
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.world import HOST, PRICE
 from perdure.turn.effect_values import Verification
@@ -211,6 +210,7 @@ class SimulatedWorker:
     def execute(self, activity: Activity) -> Payload | Failure:
         """Do the work of an attempt."""
         try:
+            heartbeats.refuse_second_attempt(self._info(activity))
             if isinstance(parse_key(activity.key), ToolKey):
                 return pack(self._called(activity)).payload
             if activity.type in self._played:
@@ -220,9 +220,7 @@ class SimulatedWorker:
                     return pack(self._delivered(activity)).payload
             return self._loop.run_until_complete(self._executed(activity)).payload
         except Exception as error:  # noqa: BLE001 - an activity may raise anything
-            failure = Failure()
-            CONVERTER.failure_converter.to_failure(error, CONVERTER.payload_converter, failure)
-            return failure
+            return failure_of(error)
 
     def _result(self, activity: Activity, run: ToolRun) -> ToolOutput:
         """Return the result of a tool, unless its effect is known."""
@@ -278,21 +276,7 @@ class SimulatedWorker:
 
     def _info(self, activity: Activity) -> Info:
         """Return what an activity knows of itself."""
-        now = datetime.fromtimestamp(self._server.clock.now_ns / 1e9, UTC)
-        return replace(
-            ActivityEnvironment.default_info(),
-            activity_id=activity.key,
-            activity_type=activity.type,
-            attempt=activity.attempt,
-            scheduled_time=now,
-            started_time=now,
-            task_queue=TASK_QUEUE,
-            workflow_id=activity.run.id,
-            workflow_namespace=NAMESPACE,
-            workflow_run_id=activity.run.begun.run_id,
-            workflow_type=activity.run.begun.type,
-            start_to_close_timeout=timedelta(seconds=activity.timeout_s or 60),
-        )
+        return info_of(activity, self._server.clock.now_ns)
 
     async def _executed(self, activity: Activity) -> RawValue:
         environment = ActivityEnvironment(self._client)

@@ -21,7 +21,7 @@ from ...conftest import Runtime
 from ...support.banking import Bank, payer, pays, reader, results
 from ...support.delegating import FREE
 from ...support.long_turns import begin, delete, filling, runs_of
-from ...support.resets import reset, task_ends
+from ...support.resets import reset, reset_to, task_ends
 from ...support.spending import look
 
 BEFORE = (ToolOutcome.DONE, "Done before, in step {step} of turn {turn}, and not again.")
@@ -281,6 +281,64 @@ async def test_turn_that_is_reset_does_not_pay_again(runtime: Runtime, bank: Ban
 
     assert len(bank.ledger) == 1
     assert (known.status, known.step, known.result) == ("done", 1, "paid i-1")
+    assert results(report) == [
+        (
+            ToolOutcome.DONE,
+            DONE_BEFORE.format(place="a step before the turn was reset", result="paid i-1"),
+        )
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y192")
+async def test_turn_that_is_reset_twice_does_not_pay_again(runtime: Runtime, bank: Bank) -> None:
+    """The second point is before the first. The run between has not paid, as it knew of the payment
+    before it.
+    """
+    paid = (pays(), says("paid"))
+    async with runtime(clerk(bank), model=ScriptedModel(*paid, *paid, *paid)) as client:
+        turn = await client.start("clerk", "pay")
+        await turn.result()
+        between = await reset(client, turn, task_ends(await client.history(turn))[1])
+        await between.result()
+        run_id = (await client.temporal.get_workflow_handle(turn.id).describe()).run_id or ""
+        point = task_ends(await client.history(between))[0]
+        await reset_to(client.temporal, turn.id, run_id, point)
+        report = await client.turn(turn.id).result()
+
+    assert len(bank.ledger) == 1
+    assert results(report) == [
+        (
+            ToolOutcome.DONE,
+            DONE_BEFORE.format(place="a step before the turn was reset", result="paid i-1"),
+        )
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.accepts("Y191")
+async def test_turn_whose_first_run_is_reset_knows_what_later_runs_did(
+    runtime: Runtime, bank: Bank
+) -> None:
+    """The payment was made in a later run, which continued the run that is reset."""
+    agent = Agent(
+        name="reader",
+        model="scripted:reader",
+        tools=[look, payer(bank)],
+        max_iterations="unlimited",
+        parallel_tools=True,
+    )
+    model = ScriptedModel(*filling(3), pays(), says("paid"), pays(amount=31), says("paid"))
+    async with runtime(agent, model=model) as client:
+        turn = await begin(client)
+        await turn.result()
+        first, *later = await runs_of(client, turn)
+        history = await client.temporal.get_workflow_handle(turn.id, run_id=first).fetch_history()
+        again = await reset(client, turn, task_ends(history)[0])
+        report = await again.result()
+
+    assert later
+    assert len(bank.ledger) == 1
     assert results(report) == [
         (
             ToolOutcome.DONE,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..findings import FINDINGS, Finding
-from ..planted import BATCHES, PLANTED, Planted
-from ..planted_features import OF_FEATURES
+from ..planted import Planted
+from ..planted_operations import ALL
 from ..proof import (
     FEATURES,
     FOUND,
@@ -155,8 +155,8 @@ def page() -> str:
             *measured.sections(),
             HISTORY,
             *(f"| {one.fault} | {one.crossing} | {one.mended} |\n" for one in FOUND),
-            PLANTED_HEAD.replace("COUNT", str(len(PLANTED) + len(OF_FEATURES) + len(BATCHES))),
-            *map(_planted, (*PLANTED, *OF_FEATURES, *BATCHES)),
+            PLANTED_HEAD.replace("COUNT", str(len(ALL))),
+            *map(_planted, ALL),
             FINDINGS_HEAD,
             *map(_finding, FINDINGS),
         ]
@@ -225,7 +225,7 @@ def _finding(finding: Finding) -> str:
     """Return the row of a finding of a review."""
     if not finding.planted:
         return f"| {finding.fault} | {finding.mended} | not found: {finding.reason} | |\n"
-    faults = {one.name: one for one in (*PLANTED, *OF_FEATURES, *BATCHES)}
+    faults = {one.name: one for one in ALL}
     fault = faults[finding.planted]
     found_by, within = " or ".join(fault.promises), _seeds(fault)
     return f"| {finding.fault} | {finding.mended} | {found_by} | {within} |\n"

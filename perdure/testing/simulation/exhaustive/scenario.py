@@ -113,25 +113,25 @@ class SmallAttempts(SimulatedAttempts):
     def _queue(self, activity: Activity) -> None:
         self._begin(activity)
 
-    def _begin(self, activity: Activity) -> None:
+    def _begin(self, activity: Activity, number: int = 1) -> None:
         if not self._is_open(activity) or activity.is_cancelled:
             return
         activity.is_started = True
-        run, attempt, within = activity.run, activity.attempt, self._server.clock.within
+        run, within = activity.run, self._server.clock.within
         if self._server.choices.kill():
             self._server.counts["lost before its effect"] += 1
-            within(run, lambda: self._lose(activity, attempt, heartbeat()))
+            within(run, lambda: self._lose(activity, number, heartbeat()))
         else:
             result = self._work(activity)
-            within(run, lambda: self._stop(activity, attempt, result))
+            within(run, lambda: self._end_of(activity, number, result))
 
-    def _stop(self, activity: Activity, attempt: int, result: Payload | Failure) -> None:
-        is_heard_of = activity.attempt == attempt and self._is_open(activity)
+    def _end_of(self, activity: Activity, number: int, result: Payload | Failure) -> None:
+        is_heard_of = activity.handed_out == number and self._is_open(activity)
         if is_heard_of and self._server.choices.kill():
             self._server.counts["lost after its effect"] += 1
-            self._lose(activity, attempt, heartbeat())
+            self._lose(activity, number, heartbeat())
         else:
-            self._return(activity, attempt, result)
+            self._return(activity, number, result)
 
 
 class SmallPeople(People):

@@ -73,9 +73,12 @@ class Activity:
     Attributes:
         event_id: The event that scheduled it.
         key: Its id.
-        attempt: The number of its attempt.
+        attempt: The number of its attempt, which begins anew when an operator resets it.
+        is_again: Whether the attempt was scheduled later than the activity.
+        handed_out: How often an attempt was scheduled.
         is_started: Whether a worker has begun the attempt.
         is_cancelled: Whether its cancellation was requested.
+        is_paused: Whether an operator has paused it.
         retries: How failed attempts are followed by others.
         heartbeat_s: After how long without a heartbeat it counts as lost.
         timeout_s: How long an attempt may take; None without a limit.
@@ -92,8 +95,11 @@ class Activity:
     timeout_s: float | None
     until_ns: int | None = None
     attempt: int = 1
+    is_again: bool = False
+    handed_out: int = 1
     is_started: bool = False
     is_cancelled: bool = False
+    is_paused: bool = False
 
 
 @dataclass(eq=False)
@@ -133,6 +139,8 @@ class SimulatedRun:
         base: The run that was reset, and the event of the point; None for other runs.
         is_replaced: Whether it was reset, so another run goes on instead.
         is_closing: Whether the task that it has completed last ends it.
+        full_tasks: The workflow tasks that it has completed although it should have gone on in a
+            new run.
         part: What the history of a part of a batch says so far.
         batch: What the history of a batch says so far.
     """
@@ -142,6 +150,7 @@ class SimulatedRun:
     base: tuple[SimulatedRun, int] | None = None
     is_replaced: bool = False
     is_closing: bool = False
+    full_tasks: int = 0
     history: SimulatedHistory = field(default_factory=SimulatedHistory)
     core: Core | None = None
     stage: RunStage = RunStage.NONE

@@ -141,6 +141,13 @@ def description_of(schedule_id: str, response: DescribeScheduleResponse) -> Sche
     return ScheduleDescription._from_proto(schedule_id, response, CONVERTER)  # noqa: SLF001
 
 
+def failure_of(error: Exception) -> Failure:
+    """Return the failure of an activity that raises an error."""
+    failure = Failure()
+    CONVERTER.failure_converter.to_failure(error, CONVERTER.payload_converter, failure)
+    return failure
+
+
 def seed_of(run_id: str) -> int:
     """Return the seed of the randomness of a run."""
     return int.from_bytes(run_id.encode()[-7:], "big")

@@ -311,9 +311,8 @@ OF_FEATURES = (
         "            notes.note_refused_start(TurnOver(number, began=False))",
         "            notes.note(TurnOver(number, began=False))",
         (FOLD, MESSAGES),
-        seeds=1400,
         kind="session",
-        focus=("operators", "resets"),
+        focus=("operators",),
         also=(
             (
                 "workflows/session/agent_session.py",

@@ -181,11 +181,9 @@ class SimulatedWorld:
         if failure is not None and not isinstance(failure, errors.LLMTimeoutError):
             raise failure
         usage = self._usage(activity, request)
-        usd = PRICE.of(usage)
-        tokens = usage.input_tokens + usage.output_tokens
-        account = activity.run.account
-        before = self.spent.get(account, SimulatedBill())
-        self.spent[account] = SimulatedBill(before.tokens + tokens, before.usd + usd)
+        usd, tokens = PRICE.of(usage), usage.input_tokens + usage.output_tokens
+        before = self.spent.get(activity.run.account, SimulatedBill())
+        self.spent[activity.run.account] = SimulatedBill(before.tokens + tokens, before.usd + usd)
         if failure is not None:  # the provider has worked, and nobody knows
             raise failure
         parts = self._said(agent, request, first_run)
@@ -197,6 +195,8 @@ class SimulatedWorld:
         stop = StopReason.TOOL_CALLS if asks else StopReason.END
         if choices.happens(30):
             stop = choices.pick(list(StopReason))
+        if stop is StopReason.MAX_TOKENS:  # its words are the answer, which a guardrail sees
+            self.asides = {one: turn for one, turn in self.asides.items() if one not in str(parts)}
         return ModelAnswer(
             message=AssistantMessage(parts=parts),
             usage=usage,

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from pydantic import BaseModel
 from temporalio import activity
 
 from perdure import Agent, Delegate, ModelRetryPolicy, Tool, errors, tool
 from perdure.activities.provider import ModelRequest
 from perdure.errors import PerdureError
-from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME
+from perdure.session.state import SessionState
+from perdure.session.wire import SessionRequest
+from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.testing.simulation.agents import some_agents, some_budget
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.world import PRICE
 from perdure.turn.state import TurnState
-from perdure.turn.wire import TurnRequest
+from perdure.turn.wire import Steer, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Budget, BudgetUpdate
@@ -32,8 +34,10 @@ from perdure.values.messages import AssistantMessage, Text, ToolCall
 from perdure.values.reports import StopReason, Usage
 from perdure.values.tasks import Task
 
+from .acts import CANCEL, Act
+
 ROOT = "turn"
-"""The id of the turn at the root, as the script names it."""
+"""The id of the turn or session at the root, as the script names it."""
 
 _SOON = ModelRetryPolicy(
     initial_interval=timedelta(milliseconds=20),
@@ -47,44 +51,57 @@ _FAILURES = (
     errors.LLMAuthError("no"),
     errors.LLMInvalidRequestError("odd"),
 )
-_MOST_ADDED = 2
 _MOST_STEPS = 6
+_MOST_ORDERS = 9
 
 
 @dataclass(frozen=True)
 class Said:
-    """What is said to a model at one place: its answer or its failure, and what happens before.
+    """What a model says at one place: its answer or its failure.
 
     Attributes:
-        steers: Whether the user sends a message while the model is asked.
-        cancels: Whether the turn at the root is cancelled while the model is asked.
+        acts: What people do while it is asked, one after another.
     """
 
     answer: ModelAnswer | None
     failure: PerdureError | None
-    steers: bool
-    cancels: bool
+    acts: Sequence[Act]
+
+
+def new_root() -> str:
+    """A new id for the turn or the session at the root."""
+    return f"fidelity-{secrets.token_hex(6)}"
 
 
 class Script:
-    """The script of a seed.
+    """The script of a seed, to be played once.
 
     Attributes:
+        root: The id of the turn or the session at the root. It may be in what models are told, so
+            it is the same in the simulator and on a real server.
         agents: The agents; the first has the turn.
-        request: The input of the turn.
+        request: The input of the turn or the session.
+        first: What it is sent with its start; None if nothing is.
         billed: What the models have billed, in tokens, by turn and call.
     """
 
-    def __init__(self, seed: int) -> None:
+    first: Act | None = None
+
+    def __init__(self, seed: int, root: str) -> None:
+        self.root = root
         self._seed = seed
         choices = Choices(seed)
         self.agents = [self._timeless(agent) for agent in some_agents(choices)]
-        self.request = TurnRequest(
+        self.request = self._request(choices)
+        self.billed: dict[tuple[str, str], int] = {}
+        self._orders: dict[str, int] = {}
+
+    def _request(self, choices: Choices) -> TurnRequest | SessionRequest:
+        return TurnRequest(
             agent=self.agents[0].name,
             task=Task(content="go", requires_human_approval=choices.happens(8)),
             budget=without_time(some_budget(choices)),
         )
-        self.billed: dict[tuple[str, str], int] = {}
 
     def _timeless(self, agent: Agent[Any]) -> Agent[Any]:
         """Return an agent whose turns do not depend on the time that something takes."""
@@ -127,14 +144,14 @@ class Script:
         return f"{done} by {info.activity_id}"
 
     def said(self, turn: str, key: str, request: ModelRequest) -> Said:
-        """Return what a model says, and bill it."""
+        """Return what a model says and what people do meanwhile, and bill it."""
         draw = self._draw("model", turn, key)
         agent = next(one for one in self.agents if request.model.endswith(one.name))
         fails = draw.random() < 0.1
         usage = Usage(input_tokens=draw.choice((20, 300)), output_tokens=draw.choice((5, 50)))
-        steers, cancels = draw.random() < 0.12, draw.random() < 0.03
+        acts = self._meanwhile(draw, turn, key)
         if fails:
-            return Said(None, draw.choice(_FAILURES), steers, cancels)
+            return Said(None, draw.choice(_FAILURES), acts)
         self.billed[turn, key] = usage.input_tokens + usage.output_tokens
         parts = self._parts(draw, agent)
         asks = any(isinstance(part, ToolCall) for part in parts)
@@ -145,7 +162,14 @@ class Script:
             model=request.model,
             stop=StopReason.TOOL_CALLS if asks else StopReason.END,
         )
-        return Said(answer, None, steers, cancels)
+        return Said(answer, None, acts)
+
+    def _meanwhile(self, draw: random.Random, turn: str, key: str) -> list[Act]:
+        """Return what people do while a model is asked."""
+        steers, cancels = draw.random() < 0.12, draw.random() < 0.03
+        said = f"message at {key}"
+        acts = [Act(turn, STEER, said, Steer(text=said))] if steers else []
+        return [*acts, Act(ROOT, CANCEL)] if cancels else acts
 
     def _parts(self, draw: random.Random, agent: Agent[Any]) -> tuple[Text | ToolCall, ...]:
         names = [one.name for one in agent.delegates if isinstance(one, Delegate)]
@@ -172,20 +196,29 @@ class Script:
             return ToolCall(id="", name="spawn_agents", arguments=json.dumps({"tasks": tasks}))
         return ToolCall(id="", name="delegate_to_agent", arguments=json.dumps(tasks[0]))
 
-    def order(self, turn: str, state: TurnState, done: int) -> tuple[str, BaseModel] | None:
-        """Return what people do about a turn that waits for them, after so many orders to it.
+    def next_act(
+        self, waiting: Mapping[str, TurnState], session: SessionState | None
+    ) -> Act | None:
+        """Return what people do when nothing else happens; None if they do nothing any more.
 
-        An update with its input; None if they cancel the turn.
+        `waiting` has the turns that wait for a person, by their ids.
         """
-        waiting = state.waiting
-        assert waiting is not None
-        if done >= 10:
-            return None
-        if waiting.kind == "approval":
-            return DECIDE, self._decision(turn, state)
-        if waiting.kind in ("budget", "iterations"):
-            return ADD_BUDGET, self._addition(state, waiting.kind)
-        return RESUME, Empty()
+        return self._order(waiting) if waiting else None
+
+    def _order(self, waiting: Mapping[str, TurnState]) -> Act:
+        """Return what people do about a turn that waits for them."""
+        turn = min(waiting)
+        state, done = waiting[turn], self._orders.get(turn, 0) + 1
+        self._orders[turn] = done
+        order_id = f"order {done} to {turn}"
+        assert state.waiting is not None
+        if done > _MOST_ORDERS:
+            return Act(ROOT, CANCEL)
+        if state.waiting.kind == "approval":
+            return Act(turn, DECIDE, order_id, self._decision(turn, state))
+        if state.waiting.kind in ("budget", "iterations"):
+            return Act(turn, ADD_BUDGET, order_id, self._addition(state, state.waiting.kind))
+        return Act(turn, RESUME, order_id)
 
     def _decision(self, turn: str, state: TurnState) -> Decision:
         assert state.waiting is not None
@@ -209,13 +242,14 @@ class Script:
         return BudgetUpdate.model_validate(limits)
 
 
-class Empty(BaseModel):
-    """The input of an update that needs none."""
-
-
 def relative(turn_id: str) -> str:
     """Return the id of a turn as the script names it: that of the root is the first part."""
     return "/".join((ROOT, *turn_id.split("/")[1:]))
+
+
+def absolute(name: str, root: str) -> str:
+    """Return the id of a turn that the script names, below the root of this id."""
+    return "/".join((root, *name.split("/")[1:]))
 
 
 def without_time(budget: Budget | None) -> Budget | None:

@@ -61,7 +61,7 @@ RESET_TWICE = 91
 """A turn that is reset to a task that has got updates, in which it begins its webhook."""
 RESET_WHILE_ITS_END_IS_TOLD = 44
 """A turn that is reset to a point after its webhook was begun, before that has read the end."""
-ENDS_AT_A_CANCEL = 149
+ENDS_AT_A_CANCEL = 167
 """A session with a turn that is cancelled in the task in which two calls end, the second first."""
 SECOND_ATTEMPT = 15
 """A session that gets a message between two attempts to start a turn, after a reset."""

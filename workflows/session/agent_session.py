@@ -68,9 +68,9 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message
-from perdure.workflows import ancestors, child_handles, child_starts, moving, storage
+from perdure.workflows import child_handles, child_starts, moving, storage
 from perdure.workflows.ends import has_ended
-from perdure.workflows.session import checks, next_run, recording
+from perdure.workflows.session import beginning, checks, next_run, recording
 from perdure.workflows.session.details import card
 from perdure.workflows.session.notes import RESULTS_FIRST, Notes
 from perdure.workflows.session.reminders import Reminders
@@ -82,6 +82,7 @@ _EARLY_FIRST = "updates-before-a-turn"
 _CLOSE_AFTER_RECORD = "close-after-the-record"
 _CANCELLED_WHILE_RECORDING = "cancelled-while-recording"
 """The patch since which a cancel that comes while a turn is recorded is not lost."""
+_BEGUN_BY_UPDATES = "begun-by-updates"
 _ANSWERS_AT_CANCEL = "answers-at-cancel"
 """The patch since which a cancelled session answers the updates that it has accepted."""
 
@@ -90,7 +91,9 @@ _ANSWERS_AT_CANCEL = "answers-at-cancel"
 class AgentSession:
     """The workflow of a session. It is not sandboxed, for the reasons of `AgentTurn`."""
 
-    def __init__(self) -> None:
+    @workflow.init
+    def __init__(self, start: RawValue = NOTHING) -> None:
+        self._start = start
         self._notes = Notes()
         self._turn: Handle | None = None
         self._steering = 0
@@ -107,8 +110,7 @@ class AgentSession:
     async def run(self, start: RawValue = NOTHING) -> RawValue:
         """Run the session until it is closed, idle for too long, or cancelled."""
         child_starts.ignore_unawaited()
-        with failures.typed():
-            self._begin(start)
+        self._begin()
         if self._early and self._state.may_start and workflow.patched(_EARLY_FIRST):
             await workflow.wait_condition(lambda: not self._early)
         try:
@@ -139,22 +141,15 @@ class AgentSession:
     def _left(self) -> Left:
         return Left(unread=tuple(queued.brief for queued in self._state.queue))
 
-    def _begin(self, start: RawValue) -> None:
-        """Note the input of the run after validation.
-
-        Raises:
-            InvalidRequestError: It is not the input of a session, or it is the input of a later
-                run.
-        """
-        fact = session_history.started(start)
+    def _begin(self) -> None:
+        """Note the input of the run, unless an update has done so."""
+        if self._state.request is not None:
+            return
+        with failures.typed():
+            fact = beginning.noted(self._notes, self._start)
         if isinstance(fact, SessionContinued):
-            if not fact.snapshot.is_of_a_fork:
-                ancestors.check_continued("the input", patch=ancestors.MADE_UP_REFUSED)
             self._answered = {answered.id: answered.receipt for answered in fact.snapshot.answered}
             self._idle_since = fact.snapshot.idle_since
-        else:
-            fact.request.check_budget()
-        self._notes.note(fact)
         self._reminders.resume()
 
     @property
@@ -280,8 +275,13 @@ class AgentSession:
             await workflow.wait_condition(workflow.all_handlers_finished)
 
     async def _until_begun(self) -> None:
-        """Wait until the run has its input: the SDK runs its first handlers before `run`."""
-        if self._state.request is None:
+        """Give the run its input: the SDK runs its first handlers before `run`.
+
+        Where the first task may do nothing, no handler waits for `run` (see `is_without_update`).
+        """
+        if beginning.is_without_update(self._start) and workflow.patched(_BEGUN_BY_UPDATES):
+            self._begin()
+        elif self._state.request is None:
             self._early += 1
             await workflow.wait_condition(lambda: self._state.request is not None)
             self._early -= 1

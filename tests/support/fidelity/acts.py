@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 
+from perdure.session.state import SessionState
 from perdure.session.wire import Disposition
 from perdure.temporal.names import INTERRUPT, SAY
 from perdure.testing.simulation.server.sdk import CONVERTER
+from perdure.turn.state import TurnState
 
-CANCEL, TERMINATE, FILL = "cancel", "terminate", "fill"
+CANCEL, TERMINATE, FILL, RESET = "cancel", "terminate", "fill", "reset"
 """What people do besides sending updates. To fill a run is to send signals with so much in them
 that it has to go on in a new run; nobody reads that.
 """
@@ -36,16 +38,33 @@ class Act:
     """Something that people do.
 
     Attributes:
-        to: The workflow that it is done to, as the script names it.
+        to: The id of the workflow that it is done to.
         name: The name of an update, or one of the names above.
         id: The id of the update.
         content: The input of the update.
+        point: What the workflow task does to which a run is reset.
     """
 
     to: str
     name: str
     id: str = ""
     content: BaseModel = field(default_factory=Empty)
+    point: str = ""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What people see when nothing happens any more, unless they do something.
+
+    Attributes:
+        waiting: The turns that wait for a person, by their ids.
+        session: The state of the session; None if there is none.
+        points: The points to which the open runs can be reset, by the ids of their workflows.
+    """
+
+    waiting: Mapping[str, TurnState]
+    session: SessionState | None
+    points: Mapping[str, Sequence[str]]
 
 
 def stops(act: Act, answer: str, answered: Iterable[tuple[str, str]]) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -28,6 +28,8 @@ from .script import ROOT, relative
 
 _RUN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _ROOT = re.compile(r"fidelity-[0-9a-f]{12}")
+_DIGEST = re.compile(r"'digest': '[0-9a-f]*'")
+_SECOND = re.compile(r"(/(?:[a-z]+-)?\d+)-[0-9a-f]{4}\b")
 _TIMES = {"duration_ms", "since", "until", "expires_at", "requested_at", "time", "duration"}
 _OF_NAMESPACE = {"indexed"}
 """Whether the namespace has Perdure's search attributes; that of the simulator has none."""
@@ -105,7 +107,7 @@ def plain(value: Any) -> Any:
     """Return a value without the ids and times of a server."""
     match value:
         case str() if not isinstance(value, Enum):
-            return _ROOT.sub(ROOT, _RUN.sub("run", value))
+            return _SECOND.sub(r"\1-again", _ROOT.sub(ROOT, _RUN.sub("run", value)))
         case datetime():
             return "a moment"
         case BaseModel():
@@ -139,16 +141,30 @@ def differences(
 
     A run that only the simulator or only reality has differs, too.
     """
-    ours: dict[str, Shown] = {}
-    for run in simulated[0]:
-        name = relative(run.id)
-        number = sum(other.startswith(f"{name} run") for other in ours) + 1
-        ours[f"{name} run {number}"] = _simulated(run)
-    theirs = {f"{run.id} run {run.number}": _real(run) for run in real[0]}
+    ours = _by_name((relative(run.id), _simulated(run)) for run in simulated[0])
+    theirs = _by_name((run.id, _real(run)) for run in real[0])
+    if any("-again" in name for name in ours | theirs):
+        ours = {name: _without_digests(run) for name, run in ours.items()}
+        theirs = {name: _without_digests(run) for name, run in theirs.items()}
     found = {name: _compared(ours.get(name), theirs.get(name)) for name in ours | theirs}
     answers = [[f"{one}: {plain(told)}" for one, told in play[1]] for play in (simulated, real)]
     found["answers"] = _lines(*answers)
     return "\n".join(f"{name}: {how}" for name, how in found.items() if how)
+
+
+def _by_name(runs: Iterable[tuple[str, Shown]]) -> dict[str, Shown]:
+    """Return the runs by the names of their turns or sessions, with their numbers."""
+    counts, found = Counter[str](), dict[str, Shown]()
+    for name, run in runs:
+        counts[name] += 1
+        found[f"{name} run {counts[name]}"] = run
+    return found
+
+
+def _without_digests(run: Shown) -> Shown:
+    """Return a run without digests: models may be told second ids, which are random."""
+    facts = tuple(_DIGEST.sub("digest", fact) for fact in run.facts)
+    return replace(run, facts=facts, digest="")
 
 
 def _simulated(run: SimulatedRun) -> Shown:

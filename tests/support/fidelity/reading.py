@@ -8,12 +8,11 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
 from perdure.session import state as sessions
 from perdure.session.facts import SessionFact
 from perdure.session.state import SessionState
-from perdure.temporal.histories.runs import run_after
+from perdure.temporal.histories.runs import describe, run_after
 from perdure.temporal.histories.session_history import SessionReader
 from perdure.temporal.histories.turn_history import HistoryReader
 from perdure.temporal.names import SESSION, TURN
@@ -22,10 +21,12 @@ from perdure.turn.facts import Recorded
 from perdure.turn.fold import fold
 from perdure.turn.state import TurnState
 
+from .acts import Scene
 from .quiet import is_waiting
+from .resetting import points
 from .script import relative
 
-_CHILD = "START_CHILD_WORKFLOW_EXECUTION_INITIATED"
+_CHILD_STARTED = "CHILD_WORKFLOW_EXECUTION_STARTED"
 _CHILD_ENDS = frozenset(
     f"CHILD_WORKFLOW_EXECUTION_{how}" for how in ("COMPLETED", "FAILED", "CANCELED", "TERMINATED")
 )
@@ -45,8 +46,8 @@ class RealRun:
     Attributes:
         id: Its id as the script names it.
         number: Its number among the runs of its workflow.
-        children: The workflows of the turns that it has started, with their parent close policies.
-        ended: Those whose end it knows.
+        children: The turns that it has started, each with its first run, and the events that do so.
+        ended: Those of these events whose turns have an end.
         turn: The state of a turn; of a session, that of no turn.
         facts: What it was folded from.
         session: The state of a session; None for a turn.
@@ -56,12 +57,13 @@ class RealRun:
     def __init__(self, client: Client, workflow_id: str, run_id: str, number: int) -> None:
         self._client = client
         self.workflow_id = workflow_id
+        self.run_id = run_id
         self._execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
         self.id = relative(workflow_id)
         self.number = number
         self.events: list[HistoryEvent] = []
-        self.children: dict[str, int] = {}
-        self.ended: set[str] = set()
+        self.children: dict[tuple[str, str], int] = {}
+        self.ended: set[int] = set()
         self.turn = TurnState()
         self.facts: list[Recorded] = []
         self._reader = HistoryReader(client.data_converter, is_worker=True)
@@ -81,13 +83,36 @@ class RealRun:
 
     def is_about_to_tell(self, child: RealRun) -> bool:
         """Whether a child that runs is about to be cancelled, or one that is over to be told of."""
-        policy = self.children.get(child.workflow_id)
-        if policy is None or child.workflow_id in self.ended:
+        initiated = self.children.get((child.workflow_id, child.first_run))
+        if initiated is None or initiated in self.ended:
             return False
-        if self.is_over:
-            is_cancelled = any(name_of(event) == _CANCEL for event in child.events)
-            return policy == _REQUEST_CANCEL and not child.is_over and not is_cancelled
-        return child.is_over
+        if not self.is_over:
+            return child.is_over
+        is_cancelled = any(name_of(event) == _CANCEL for event in child.events)
+        is_own = child.parent_run == self.run_id  # and not that of a run before a reset
+        policy = attributes(self.events[initiated - 1]).parent_close_policy
+        return is_own and policy == _REQUEST_CANCEL and not child.is_over and not is_cancelled
+
+    def _note_child(self, event: HistoryEvent) -> None:
+        """Note the turns that the run has started, and which of them it knows to be over."""
+        name, content = name_of(event), attributes(event)
+        if name == _CHILD_STARTED and content.workflow_type.name == TURN:
+            child = (content.workflow_execution.workflow_id, content.workflow_execution.run_id)
+            self.children[child] = content.initiated_event_id
+        elif name in _CHILD_ENDS:
+            self.ended.add(content.initiated_event_id)
+
+    @property
+    def first_run(self) -> str:
+        """The first run of its workflow, also if it was reset."""
+        run_id: str = attributes(self.events[0]).first_execution_run_id
+        return run_id
+
+    @property
+    def parent_run(self) -> str:
+        """The run that has started it; empty without a parent."""
+        run_id: str = attributes(self.events[0]).parent_workflow_execution.run_id
+        return run_id
 
     async def read(self) -> None:
         """Read what has happened since it was read last."""
@@ -95,10 +120,7 @@ class RealRun:
             return
         for event in await self._news():
             self.events.append(event)
-            if name_of(event) == _CHILD and attributes(event).workflow_type.name == TURN:
-                self.children[attributes(event).workflow_id] = attributes(event).parent_close_policy
-            if name_of(event) in _CHILD_ENDS:
-                self.ended.add(attributes(event).workflow_execution.workflow_id)
+            self._note_child(event)
             if attributes(self.events[0]).workflow_type.name == SESSION:
                 session_facts = await self._session_reader.facts(event)
                 self.session_facts += session_facts
@@ -137,13 +159,30 @@ class Tree:
 
     async def look(self) -> list[RealRun]:
         """All runs so far."""
-        found: list[RealRun] = []
-        left = [self._root]
-        while left:
-            runs = await self._runs_of(left.pop())
-            left += {child: None for run in runs for child in run.children}
-            found += runs
-        return found
+        if not self._runs:
+            found = await describe(self._client, self._root)
+            self.add(self._root, found.workflow_execution_info.first_run_id)
+        unread = [run for runs in self._runs.values() for run in runs]
+        while unread:
+            run = unread.pop()
+            await run.read()
+            begun = list(run.children)
+            if run_id := run_after(run.events[-1]):
+                begun.append((run.workflow_id, run_id))
+            unread += filter(None, (self.add(*one) for one in begun))
+        return [run for runs in self._runs.values() for run in runs]
+
+    def last(self, workflow_id: str) -> RealRun:
+        """The last run of a workflow."""
+        return self._runs[workflow_id][-1]
+
+    def add(self, workflow_id: str, run_id: str) -> RealRun | None:
+        """Take in a run, and return it if it is new."""
+        runs = self._runs.setdefault(workflow_id, [])
+        if any(run.run_id == run_id for run in runs):
+            return None
+        runs.append(RealRun(self._client, workflow_id, run_id, len(runs) + 1))
+        return runs[-1]
 
     def is_quiet(self) -> bool:
         """Whether nothing happens until somebody does something."""
@@ -152,41 +191,12 @@ class Tree:
             run.is_about_to_tell(child) for run in last for child in last
         )
 
-    async def _runs_of(self, workflow_id: str) -> list[RealRun]:
-        """The runs of a workflow; none if it has not begun."""
-        if workflow_id not in self._runs:
-            run_id = await self._first_run(workflow_id)
-            if not run_id:
-                return []
-            self._runs[workflow_id] = [RealRun(self._client, workflow_id, run_id, 1)]
-        runs = self._runs[workflow_id]
-        while True:
-            await runs[-1].read()
-            run_id = run_after(runs[-1].events[-1])
-            if not run_id:
-                return runs
-            runs.append(RealRun(self._client, workflow_id, run_id, len(runs) + 1))
 
-    async def _first_run(self, workflow_id: str) -> str:
-        """The id of the first run of a workflow; empty if it has not begun."""
-        try:
-            description = await self._client.get_workflow_handle(workflow_id).describe()
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            return ""
-        return description.raw_description.workflow_execution_info.first_run_id
-
-
-def waiting(runs: Sequence[RealRun]) -> dict[str, TurnState]:
-    """The turns that wait for a person."""
-    return {
-        run.id: run.turn
-        for run in runs
-        if not run.is_over and run.turn.waiting and run.turn.needs_person
-    }
-
-
-def session_of(runs: Sequence[RealRun]) -> SessionState | None:
-    """The state of the session; None if there is none."""
-    return next((run.session for run in reversed(runs) if run.session), None)
+def scene_of(runs: Sequence[RealRun]) -> Scene:
+    """What people see of these runs."""
+    opened = [run for run in runs if not run.is_over]
+    return Scene(
+        {run.workflow_id: run.turn for run in opened if run.turn.waiting and run.turn.needs_person},
+        next((run.session for run in reversed(runs) if run.session), None),
+        {run.workflow_id: list(points(run.events)) for run in opened},
+    )

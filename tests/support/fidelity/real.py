@@ -25,9 +25,11 @@ from perdure.testing.simulation.world import PRICE
 from perdure.values.answers import ModelAnswer
 from perdure.worker import AgentWorker
 
-from .acts import FILLING, FILLS, OPERATOR, OVER, REASON, Act, stops
-from .reading import RealRun, Tree, session_of, waiting
-from .script import Script, absolute, relative
+from ..resets import reset_to
+from .acts import FILLING, FILLS, OPERATOR, OVER, REASON, RESET, Act, stops
+from .reading import RealRun, Tree, scene_of
+from .resetting import points
+from .script import Script
 
 _LOOK_S = 0.03
 _HANG_S = 60
@@ -40,15 +42,16 @@ class RealActs:
         answers: What was answered to the updates, in their order.
     """
 
-    def __init__(self, client: Client, root: str) -> None:
+    def __init__(self, client: Client, root: str, tree: Tree) -> None:
         self._client = client
         self._root = root
+        self._tree = tree
         self.answers: list[tuple[str, str]] = []
 
     async def do(self, act: Act) -> bool:
         """Do something, and return whether that cancels the turn that runs."""
         before = list(self.answers)
-        handle = self._client.get_workflow_handle(absolute(act.to, self._root))
+        handle = self._client.get_workflow_handle(act.to)
         match act.name:
             case "cancel":
                 await handle.cancel(reason=REASON)
@@ -59,6 +62,9 @@ class RealActs:
             case "fill":
                 for _ in range(FILLS):
                     await handle.signal(MOVE_ON, RawValue(FILLING))
+                answer = ""
+            case "reset":
+                await self._reset(handle.id, act.point)
                 answer = ""
             case _:
                 answer = await self._updated(handle, act)
@@ -78,6 +84,12 @@ class RealActs:
                 raise
             return OVER
         return result.payload.data.decode() if result else ""
+
+    async def _reset(self, workflow_id: str, point: str) -> None:
+        run = self._tree.last(workflow_id)
+        event_id = points(run.events)[point]
+        run_id = await reset_to(self._client, workflow_id, run.run_id, event_id, RESET)
+        self._tree.add(workflow_id, run_id)
 
     async def start(self, script: Script, task_queue: str) -> None:
         """Start the turn or the session of a script, with what it is sent then."""
@@ -122,7 +134,7 @@ class ScriptedProvider:
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Do what the script has, and return its answer."""
         info = activity.info()
-        said = self._script.said(relative(info.workflow_id or ""), info.activity_id, request)
+        said = self._script.said(info.workflow_id or "", info.activity_id, request)
         for act in said.acts:
             if await self.acts.do(act):
                 await asyncio.sleep(_HANG_S)  # until it is cancelled
@@ -149,8 +161,8 @@ async def played(
 
     People do something when nothing else happens: when all runs wait, and are the same as before.
     """
-    acts = provider.acts = RealActs(client, script.root)
     tree = Tree(client, script.root)
+    acts = provider.acts = RealActs(client, script.root, tree)
     await acts.start(script, task_queue)
     before: list[int] = []
     while True:
@@ -161,7 +173,7 @@ async def played(
         is_quiet, is_same = tree.is_quiet(), lengths == before
         before = lengths
         if is_quiet and is_same:
-            act = script.next_act(waiting(runs), session_of(runs))
+            act = script.next_act(scene_of(runs))
             if act is not None:
                 await acts.do(act)
         if not is_quiet or is_same:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ from temporalio import activity
 from perdure import Agent, Delegate, ModelRetryPolicy, Tool, errors, tool
 from perdure.activities.provider import ModelRequest
 from perdure.errors import PerdureError
-from perdure.session.state import SessionState
 from perdure.session.wire import SessionRequest
 from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.testing.simulation.agents import some_agents, some_budget
@@ -34,11 +34,12 @@ from perdure.values.messages import AssistantMessage, Text, ToolCall
 from perdure.values.reports import StopReason, Usage
 from perdure.values.tasks import Task
 
-from .acts import CANCEL, Act
+from .acts import CANCEL, RESET, Act, Scene
 
 ROOT = "turn"
 """The id of the turn or session at the root, as the script names it."""
 
+_SECOND_ID = re.compile(r"(?<=\d-)[0-9a-f]{4}(?=/|$)")
 _SOON = ModelRetryPolicy(
     initial_interval=timedelta(milliseconds=20),
     backoff_coefficient=1,
@@ -87,8 +88,11 @@ class Script:
 
     first: Act | None = None
 
-    def __init__(self, seed: int, root: str) -> None:
+    def __init__(self, seed: int, root: str, *, resets: int = 0) -> None:
+        """Make the script of a seed, in which so many resets happen at most."""
         self.root = root
+        self._resets = resets
+        self._looks = 0
         self._seed = seed
         choices = Choices(seed)
         self.agents = [self._timeless(agent) for agent in some_agents(choices)]
@@ -145,14 +149,15 @@ class Script:
 
     def said(self, turn: str, key: str, request: ModelRequest) -> Said:
         """Return what a model says and what people do meanwhile, and bill it."""
-        draw = self._draw("model", turn, key)
+        name = relative(turn)
+        draw = self._draw("model", name, key)
         agent = next(one for one in self.agents if request.model.endswith(one.name))
         fails = draw.random() < 0.1
         usage = Usage(input_tokens=draw.choice((20, 300)), output_tokens=draw.choice((5, 50)))
         acts = self._meanwhile(draw, turn, key)
         if fails:
             return Said(None, draw.choice(_FAILURES), acts)
-        self.billed[turn, key] = usage.input_tokens + usage.output_tokens
+        self.billed[name, key] = usage.input_tokens + usage.output_tokens
         parts = self._parts(draw, agent)
         asks = any(isinstance(part, ToolCall) for part in parts)
         answer = ModelAnswer(
@@ -169,7 +174,7 @@ class Script:
         steers, cancels = draw.random() < 0.12, draw.random() < 0.03
         said = f"message at {key}"
         acts = [Act(turn, STEER, said, Steer(text=said))] if steers else []
-        return [*acts, Act(ROOT, CANCEL)] if cancels else acts
+        return [*acts, Act(self.root, CANCEL)] if cancels else acts
 
     def _parts(self, draw: random.Random, agent: Agent[Any]) -> tuple[Text | ToolCall, ...]:
         names = [one.name for one in agent.delegates if isinstance(one, Delegate)]
@@ -196,24 +201,30 @@ class Script:
             return ToolCall(id="", name="spawn_agents", arguments=json.dumps({"tasks": tasks}))
         return ToolCall(id="", name="delegate_to_agent", arguments=json.dumps(tasks[0]))
 
-    def next_act(
-        self, waiting: Mapping[str, TurnState], session: SessionState | None
-    ) -> Act | None:
-        """Return what people do when nothing else happens; None if they do nothing any more.
+    def next_act(self, scene: Scene) -> Act | None:
+        """Return what people do when nothing else happens; None if they do nothing any more."""
+        return self._reset(scene) or (self._order(scene.waiting) if scene.waiting else None)
 
-        `waiting` has the turns that wait for a person, by their ids.
-        """
-        return self._order(waiting) if waiting else None
+    def _reset(self, scene: Scene) -> Act | None:
+        """Return a reset of one of the open runs; None if nobody resets one now."""
+        self._looks += 1
+        draw = self._draw("reset", self._looks)
+        workflows = sorted((id_ for id_, points in scene.points.items() if points), key=relative)
+        if not self._resets or not workflows or draw.random() > 0.4:
+            return None
+        self._resets -= 1
+        workflow = draw.choice(workflows)
+        return Act(workflow, RESET, point=draw.choice(sorted(scene.points[workflow])))
 
     def _order(self, waiting: Mapping[str, TurnState]) -> Act:
         """Return what people do about a turn that waits for them."""
-        turn = min(waiting)
+        turn = min(waiting, key=relative)
         state, done = waiting[turn], self._orders.get(turn, 0) + 1
         self._orders[turn] = done
-        order_id = f"order {done} to {turn}"
+        order_id = f"order {done} to {relative(turn)}"
         assert state.waiting is not None
-        if done > _MOST_ORDERS:
-            return Act(ROOT, CANCEL)
+        if done > _MOST_ORDERS:  # one that a reset has left is not cancelled with the others
+            return Act(self.root if done == _MOST_ORDERS + 1 else turn, CANCEL)
         if state.waiting.kind == "approval":
             return Act(turn, DECIDE, order_id, self._decision(turn, state))
         if state.waiting.kind in ("budget", "iterations"):
@@ -223,7 +234,7 @@ class Script:
     def _decision(self, turn: str, state: TurnState) -> Decision:
         assert state.waiting is not None
         approval = state.waiting.pending[0]
-        says = self._draw("decision", turn, approval.call_id).choice(
+        says = self._draw("decision", relative(turn), approval.call_id).choice(
             ("approve", "approve", "deny", "edit")
         )
         return Decision(
@@ -243,13 +254,8 @@ class Script:
 
 
 def relative(turn_id: str) -> str:
-    """Return the id of a turn as the script names it: that of the root is the first part."""
-    return "/".join((ROOT, *turn_id.split("/")[1:]))
-
-
-def absolute(name: str, root: str) -> str:
-    """Return the id of a turn that the script names, below the root of this id."""
-    return "/".join((root, *name.split("/")[1:]))
+    """Return the id of a turn as the script names it, whatever the root is and second ids are."""
+    return _SECOND_ID.sub("again", "/".join((ROOT, *turn_id.split("/")[1:])))
 
 
 def without_time(budget: Budget | None) -> Budget | None:

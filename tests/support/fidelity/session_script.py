@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from pydantic import BaseModel
@@ -30,11 +29,10 @@ from perdure.temporal.names import (
 )
 from perdure.testing.simulation.agents import some_budget
 from perdure.testing.simulation.choices import Choices
-from perdure.turn.state import TurnState
 from perdure.values.budgets import BudgetUpdate
 
-from .acts import CANCEL, FILL, REASON, TERMINATE, Act, Empty
-from .script import ROOT, Script, without_time
+from .acts import CANCEL, FILL, REASON, TERMINATE, Act, Empty, Scene
+from .script import Script, relative, without_time
 
 _WISHES: tuple[IfBusy, ...] = ("queue", "queue", "queue", "steer", "steer", "interrupt", "reject")
 _WHILE_ASKED = (
@@ -71,8 +69,11 @@ class SessionScript(Script):
 
     request: SessionRequest
 
-    def __init__(self, seed: int, root: str, now: datetime) -> None:
-        super().__init__(seed, root)
+    def __init__(self, seed: int, root: str, now: datetime, *, resets: int = 0) -> None:
+        """Make the script of a seed, whose people look at the clock `now`."""
+        super().__init__(seed, root, resets=resets)
+        self._may_fill = not resets  # a reset delivers it again, and a server writes less at once
+        self._may_stop = not resets  # a turn that a reset has left is not stopped with its session
         self._sent: list[Act] = []
         self._done = 0
         self._has_left = False
@@ -80,7 +81,7 @@ class SessionScript(Script):
         self._left = draw.randint(_FEW, _SOME)
         self._end = "leave" if self.request.idle else draw.choice(("close", "close", "cancel"))
         remind = Remind(at=now + timedelta(days=1), text="in vain")
-        self.first = Act(ROOT, REMIND, _REMINDER, remind) if self.request.idle else None
+        self.first = Act(self.root, REMIND, _REMINDER, remind) if self.request.idle else None
 
     def _request(self, choices: Choices) -> SessionRequest:
         budget = without_time(some_budget(choices))
@@ -97,21 +98,25 @@ class SessionScript(Script):
             return []
         kinds = [draw.choice(_WHILE_ASKED) for _ in range(draw.choice((1, 1, 2, 3)))]
         acts = [
-            self._act(draw, kind, f"{number} at {turn} {key}") for number, kind in enumerate(kinds)
+            self._act(draw, kind, f"{number} at {relative(turn)} {key}")
+            for number, kind in enumerate(kinds)
         ]
-        ends = [self._ending(draw.choice(("close", "cancel")))] if draw.random() < 0.1 else []
+        how = draw.choice(("close", "cancel" if self._may_stop else "close"))
+        ends = [self._ending(how)] if draw.random() < 0.1 else []
         return [*acts, *ends]
 
-    def next_act(
-        self, waiting: Mapping[str, TurnState], session: SessionState | None
-    ) -> Act | None:
+    def next_act(self, scene: Scene) -> Act | None:
+        waiting, session = scene.waiting, scene.session
         assert session is not None
-        if self._has_left:
-            return None
+        if self._has_left:  # a turn that a reset has left may go on
+            return self._order(waiting) if waiting else None
+        if reset := self._reset(scene):
+            return reset
         self._done += 1
         draw = self._draw("people", self._done)
         if self._done > _MOST:
-            return Act(ROOT, CANCEL)
+            last = min(waiting, key=relative) if waiting and self._done > _MOST + 1 else self.root
+            return Act(last, CANCEL)
         if waiting and (session.closed is not None or draw.random() < 0.6):
             return self._order(waiting)
         if session.running is not None:
@@ -127,25 +132,28 @@ class SessionScript(Script):
         """Return how people end the session, which stays open with what waits."""
         if how == "leave" and session is not None and not session.queue:
             self._has_left = True
-            return Act(ROOT, FORGET_REMINDER, "forget", ForgetReminder(id=_REMINDER))
+            return Act(self.root, FORGET_REMINDER, "forget", ForgetReminder(id=_REMINDER))
         if how == "cancel":
-            return Act(ROOT, CANCEL)
-        return Act(ROOT, CLOSE, "close", SessionReason(reason=REASON, by="ann"))
+            return Act(self.root, CANCEL)
+        return Act(self.root, CLOSE, "close", SessionReason(reason=REASON, by="ann"))
 
     def _act(
         self, draw: random.Random, kind: str, place: str, session: SessionState | None = None
     ) -> Act:
+        may_stop = self._may_stop or session is not None
         if kind == "say":
-            return self._say(draw, place)
+            return self._say(draw, place, may_stop=may_stop)
+        if kind == "interrupt" and not may_stop:
+            kind = "resume"
         if kind == "again" and self._sent:
             return draw.choice(self._sent)
-        if kind == "fill":
-            return Act(ROOT, FILL)
+        if kind == "fill" and self._may_fill:
+            return Act(self.root, FILL)
         if kind in ("terminate", "cancel the turn") and session and session.running:
             name = TERMINATE if kind == "terminate" else CANCEL
-            return Act(f"{ROOT}/{session.running.number}", name)
+            return Act(session.running.turn_id, name)
         name, content = self._asked(draw, kind)
-        return Act(ROOT, name, f"{kind} {place}", content)
+        return Act(self.root, name, f"{kind} {place}", content)
 
     def _asked(self, draw: random.Random, kind: str) -> tuple[str, BaseModel]:
         match kind:
@@ -164,10 +172,14 @@ class SessionScript(Script):
         limits = {name: 5000 for name, value in self.request.budget or () if value is not None}
         return BudgetUpdate.model_validate(limits or {"usd": 1})
 
-    def _say(self, draw: random.Random, place: str) -> Act:
+    def _say(self, draw: random.Random, place: str, *, may_stop: bool) -> Act:
         wish = draw.choice(_WISHES)
+        if wish == "interrupt" and not may_stop:
+            wish = "queue"
         agent = draw.choice(self.agents).name if draw.random() < 0.15 else None
         text = f"message {place}"
-        act = Act(ROOT, SAY, f"say {place}", Say(text=text, if_busy=wish, by="ann", agent=agent))
+        act = Act(
+            self.root, SAY, f"say {place}", Say(text=text, if_busy=wish, by="ann", agent=agent)
+        )
         self._sent.append(act)
         return act

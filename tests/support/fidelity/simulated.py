@@ -24,6 +24,7 @@ from perdure.testing.simulation.server.attempts import SimulatedAttempts
 from perdure.testing.simulation.server.clock import VirtualClock
 from perdure.testing.simulation.server.effects import Effects
 from perdure.testing.simulation.server.history import attributes, name_of
+from perdure.testing.simulation.server.resets import Resets
 from perdure.testing.simulation.server.runs import Activity, SimulatedRun, Update
 from perdure.testing.simulation.server.sdk import CONVERTER, BegunRun
 from perdure.testing.simulation.server.server import SimulatedServer
@@ -35,27 +36,37 @@ from perdure.worker import internals
 from perdure.worker.assembly import build
 from perdure.worker.settings import WorkerSettings
 
-from .acts import FILLING, FILLS, OVER, REASON, Act, answer_of, refusal_of, stops
+from .acts import FILLING, FILLS, OVER, REASON, Act, Scene, answer_of, refusal_of, stops
 from .quiet import is_waiting
-from .script import Script, absolute, relative
+from .resetting import points
+from .script import Script
 
 _MOST_STEPS = 20_000
 _BETWEEN_S = 0.01
 """The time between two things that happen during a model call, which takes 50 ms."""
 
 
+class ScriptedServer(SimulatedServer):
+    """A server that draws nothing."""
+
+    def new_run_id(self) -> str:
+        """Return the id of a new run, from which its random numbers come."""
+        number = len(self.runs) + 1
+        return f"{number:08x}-0000-4000-8000-{number:012x}"
+
+
 class SimulatedActs:
     """Does what people do in the simulator."""
 
-    def __init__(self, server: SimulatedServer, effects: Effects, root: str) -> None:
-        self._root = root
+    def __init__(self, server: SimulatedServer, effects: Effects, resets: Resets) -> None:
+        self._resets = resets
         self._server = server
         self._effects = effects
         self._sent: list[tuple[Act, SimulatedRun, Update]] = []
 
     def do(self, act: Act) -> None:
         """Do something, unless the workflow is over."""
-        run = self._server.last_run_of(absolute(act.to, self._root))
+        run = self._server.last_run_of(act.to)
         assert run is not None
         match act.name:
             case "cancel":
@@ -66,6 +77,8 @@ class SimulatedActs:
                 for _ in range(FILLS):
                     fields = {"signal_name": MOVE_ON, "input": {"payloads": [FILLING]}}
                     self._server.deliver(run, "WORKFLOW_EXECUTION_SIGNALED", fields)
+            case "reset":
+                self._resets.reset(run, points(run.history.events)[act.point])
             case _:
                 update = self._server.update(run, act.id, act.name, pack(act.content))
                 self._sent.append((act, run, update))
@@ -109,7 +122,7 @@ class ScriptedWorld:
 
     def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
         """Do what the script has, and return its answer."""
-        said = self._script.said(relative(activity.run.id), activity.key, request)
+        said = self._script.said(activity.run.id, activity.key, request)
         self.acts.do_all(said.acts)
         if said.failure is not None:
             raise said.failure
@@ -190,28 +203,33 @@ class ScriptedPeople:
             return
         before, self._before = self._before, [len(run.history) for run in self._server.runs]
         if all(is_waiting(run.history.events) for run in runs) and self._before == before:
-            sessions = [run.session for run in self._server.runs if run.begun.type == SESSION]
-            waiting = {
-                relative(run.id): run.read
-                for run in runs
-                if run.read.waiting and run.read.needs_person
-            }
-            act = self._script.next_act(waiting, sessions[-1] if sessions else None)
+            act = self._script.next_act(self._scene(runs))
             if act is not None:
                 self._acts.do(act)
         self._server.clock.later(1, self.look)
+
+    def _scene(self, opened: Sequence[SimulatedRun]) -> Scene:
+        """What people see."""
+        sessions = [run.session for run in self._server.runs if run.begun.type == SESSION]
+        turns = [run for run in opened if run.read.waiting and run.read.needs_person]
+        return Scene(
+            {run.id: run.read for run in turns},
+            sessions[-1] if sessions else None,
+            {run.id: list(points(run.history.events)) for run in opened},
+        )
 
 
 def simulated(script: Script) -> tuple[list[SimulatedRun], list[tuple[str, str]]]:
     """All runs of a script, and what was answered to updates."""
     choices = Choices(0, ())
-    server = SimulatedServer(choices, VirtualClock(choices))
+    server = ScriptedServer(choices, VirtualClock(choices))
     world = ScriptedWorld(server, script)
     worker = ScriptedWorker(server, script.agents, world)
     server.on_event.append(catch_up)
-    acts = world.acts = SimulatedActs(
-        server, Effects(server, SimulatedAttempts(server, worker)), script.root
-    )
+    attempts = SimulatedAttempts(server, worker)
+    effects = Effects(server, attempts)
+    resets = Resets(server, attempts, effects)
+    acts = world.acts = SimulatedActs(server, effects, resets)
     ScriptedPeople(server, script, acts)
     run_id = server.new_run_id()
     kind = SESSION if isinstance(script.request, SessionRequest) else TURN
@@ -222,7 +240,7 @@ def simulated(script: Script) -> tuple[list[SimulatedRun], list[tuple[str, str]]
         for _ in range(_MOST_STEPS):
             if not server.clock.step():
                 break
-        assert all(run.closed for run in server.runs)
+        assert all(run.closed for run in server.runs), "it goes on for ever"
         return server.runs, acts.answers
     finally:
         for run in server.runs:

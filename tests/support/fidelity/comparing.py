@@ -34,6 +34,8 @@ _TIMES = {"duration_ms", "since", "until", "expires_at", "requested_at", "time",
 _OF_NAMESPACE = {"indexed"}
 """Whether the namespace has Perdure's search attributes; that of the simulator has none."""
 _SECRETS = {"call_secret"}
+_IN_ANY_ORDER = {"children"}
+"""Delegates that run at once, in the order of their ends."""
 _AT_ONCE = (ToolKey, PolicyKey, ChildKey)
 _COMPARED = COMMANDS - {"WORKFLOW_PROPERTIES_MODIFIED", "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES"}
 """A workflow shows its state once for each task: their number depends on what arrives together."""
@@ -124,7 +126,7 @@ def plain(value: Any) -> Any:
 
 def _plain_fields(values: dict[str, Any]) -> dict[str, Any]:
     return {
-        plain(str(name)): plain(one)
+        plain(str(name)): sorted(plain(one), key=str) if name in _IN_ANY_ORDER else plain(one)
         for name, one in values.items()
         if name not in _TIMES | _OF_NAMESPACE | _SECRETS and one not in (None, (), "", False)
     }

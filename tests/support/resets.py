@@ -25,14 +25,16 @@ async def reset(client: RecordingClient, turn: Turn, event_id: int) -> Turn:
     )
 
 
-async def reset_to(client: Client, workflow_id: str, run_id: str, event_id: int) -> str:
+async def reset_to(
+    client: Client, workflow_id: str, run_id: str, event_id: int, reason: str = "a test"
+) -> str:
     """Reset a workflow to the end of a workflow task, as `temporal workflow reset` does, and return
     the id of the new run.
     """
     request = ResetWorkflowExecutionRequest(
         namespace=client.namespace,
         workflow_execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
-        reason="a test",
+        reason=reason,
         workflow_task_finish_event_id=event_id,
         request_id=secrets.token_hex(8),
     )

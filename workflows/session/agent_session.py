@@ -64,9 +64,9 @@ from perdure.temporal.payloads import NOTHING, pack, unpack
 from perdure.turn.wire import Steer
 from perdure.values.budgets import BudgetUpdate
 from perdure.values.content import check_message
-from perdure.workflows import ancestors, child_handles, child_starts, moving, storage
+from perdure.workflows import child_handles, child_starts, moving, storage
 from perdure.workflows.ends import has_ended
-from perdure.workflows.session import checks, next_run, patches, recording
+from perdure.workflows.session import beginning, checks, next_run, patches, recording
 from perdure.workflows.session.details import card
 from perdure.workflows.session.notes import Notes
 from perdure.workflows.session.reminders import Reminders
@@ -78,7 +78,9 @@ from perdure.workflows.update_answers import UpdateAnswers, update_id
 class AgentSession:
     """The workflow of a session. It is not sandboxed, for the reasons of `AgentTurn`."""
 
-    def __init__(self) -> None:
+    @workflow.init
+    def __init__(self, start: RawValue = NOTHING) -> None:
+        self._start = beginning.read(start)
         self._notes = Notes()
         self._turn: Handle | None = None
         self._steering = 0
@@ -95,8 +97,7 @@ class AgentSession:
     async def run(self, start: RawValue = NOTHING) -> RawValue:
         """Run the session until it is closed, idle for too long, or cancelled."""
         child_starts.ignore_unawaited()
-        with failures.typed():
-            self._begin(start)
+        self._begin()
         if self._early and self._state.may_start and workflow.patched(patches.EARLY_FIRST):
             await workflow.wait_condition(lambda: not self._early)
         try:
@@ -127,22 +128,15 @@ class AgentSession:
     def _left(self) -> Left:
         return Left(unread=tuple(queued.brief for queued in self._state.queue))
 
-    def _begin(self, start: RawValue) -> None:
-        """Note the input of the run after validation.
-
-        Raises:
-            InvalidRequestError: It is not the input of a session, or it is the input of a later
-                run.
-        """
-        fact = session_history.started(start)
+    def _begin(self) -> None:
+        """Note the input of the run, unless an update has done so."""
+        if self._state.request is not None:
+            return
+        with failures.typed():
+            fact = beginning.noted(self._notes, self._start)
         if isinstance(fact, SessionContinued):
-            if not fact.snapshot.is_of_a_fork:
-                ancestors.check_continued("the input", patch=ancestors.MADE_UP_REFUSED)
             self._answered = {answered.id: answered.receipt for answered in fact.snapshot.answered}
             self._idle_since = fact.snapshot.idle_since
-        else:
-            fact.request.check_budget()
-        self._notes.note(fact)
         self._reminders.resume()
 
     @property
@@ -257,8 +251,16 @@ class AgentSession:
         await workflow.wait_condition(lambda: not self._is_starting or self._is_stopped)
 
     async def _until_begun(self) -> None:
-        """Wait until the run has its input: the SDK runs its first handlers before `run`."""
-        if self._state.request is None:
+        """Give the run its input: the SDK runs its first handlers before `run`.
+
+        The first task of a fork, or of a run that continues another one, may do nothing. Then the
+        SDK does it once more together with the next task, or apart from it in a replay
+        (temporalio/sdk-rust#1146), so that no handler waits for `run` there.
+        """
+        is_continued = isinstance(self._start, SessionContinued)
+        if is_continued and workflow.patched(patches.BEGUN_BY_UPDATES):
+            self._begin()
+        elif self._state.request is None:
             self._early += 1
             await workflow.wait_condition(lambda: self._state.request is not None)
             self._early -= 1

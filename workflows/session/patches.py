@@ -2,6 +2,8 @@
 
 ANSWERS_AT_CANCEL = "answers-at-cancel"
 """A cancelled session answers the updates that it has accepted."""
+BEGUN_BY_UPDATES = "begun-by-updates"
+"""An update gives a run that continues a session its input, if it comes first."""
 CANCELLED_RECORDING = "cancelled-while-recording"
 """A cancel that comes while a turn is recorded is not lost."""
 CLOSE_LAST = "close-after-the-record"

@@ -8,11 +8,6 @@ from typing import Any
 
 import pytest
 from temporalio import activity
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.update.v1 import UpdateRef
-from temporalio.api.workflowservice.v1 import PollWorkflowExecutionUpdateRequest
-from temporalio.client import Client
-from temporalio.service import RPCError
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
@@ -20,7 +15,6 @@ from temporalio.worker import (
     Worker,
 )
 
-from perdure.clients import Session
 from perdure.session.wire import Queued, SessionRequest, SessionSnapshot
 from perdure.temporal.histories.runs import describe, runs_up_to
 from perdure.temporal.names import RECORD_TURN, SESSION
@@ -32,7 +26,8 @@ from perdure.worker import AgentWorker, PerdurePlugin
 from ...support.carrying import continued, with_model
 from ...support.conversing import Paced, session_of, texts, until_recorded
 from ...support.session_runs import short_runs
-from ...support.spending import SOON_S, Queue, app, queue
+from ...support.session_updates import until_sent
+from ...support.spending import Queue, app, queue
 
 
 @pytest.mark.accepts("E115", "Y51")
@@ -78,20 +73,6 @@ async def test_message_at_the_beginning_of_a_run_comes_before_its_turn(perdure_s
     assert sent.turn_id == turn.turn_id
     assert turn.messages == ("1", "2")
     assert texts(messages) == [*texts(model.requests[0].messages), "one"]
-
-
-async def until_sent(client: Client, session: Session, update_id: str) -> None:
-    """Wait until an update waits for a worker of the session."""
-    which = UpdateRef(
-        workflow_execution=WorkflowExecution(workflow_id=session.id), update_id=update_id
-    )
-    request = PollWorkflowExecutionUpdateRequest(namespace=client.namespace, update_ref=which)
-    async with asyncio.timeout(SOON_S):
-        while True:
-            with contextlib.suppress(RPCError):
-                await client.workflow_service.poll_workflow_execution_update(request)
-                return
-            await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager

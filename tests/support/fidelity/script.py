@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+import re
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from pydantic import BaseModel
 from temporalio import activity
 
 from perdure import Agent, Delegate, ModelRetryPolicy, Tool, errors, tool
 from perdure.activities.provider import ModelRequest
 from perdure.errors import PerdureError
-from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME
+from perdure.session.wire import SessionRequest
+from perdure.temporal.names import ADD_BUDGET, DECIDE, RESUME, STEER
 from perdure.testing.simulation.agents import some_agents, some_budget
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.world import PRICE
 from perdure.turn.state import TurnState
-from perdure.turn.wire import TurnRequest
+from perdure.turn.wire import Steer, TurnRequest
 from perdure.values.answers import ModelAnswer
 from perdure.values.approvals import Decision
 from perdure.values.budgets import Budget, BudgetUpdate
@@ -32,9 +34,12 @@ from perdure.values.messages import AssistantMessage, Text, ToolCall
 from perdure.values.reports import StopReason, Usage
 from perdure.values.tasks import Task
 
-ROOT = "turn"
-"""The id of the turn at the root, as the script names it."""
+from .acts import CANCEL, RESET, Act, Scene
 
+ROOT = "turn"
+"""The id of the turn or session at the root, as the script names it."""
+
+_SECOND_ID = re.compile(r"(?<=\d-)[0-9a-f]{4}(?=/|$)")
 _SOON = ModelRetryPolicy(
     initial_interval=timedelta(milliseconds=20),
     backoff_coefficient=1,
@@ -47,44 +52,60 @@ _FAILURES = (
     errors.LLMAuthError("no"),
     errors.LLMInvalidRequestError("odd"),
 )
-_MOST_ADDED = 2
 _MOST_STEPS = 6
+_MOST_ORDERS = 9
 
 
 @dataclass(frozen=True)
 class Said:
-    """What is said to a model at one place: its answer or its failure, and what happens before.
+    """What a model says at one place: its answer or its failure.
 
     Attributes:
-        steers: Whether the user sends a message while the model is asked.
-        cancels: Whether the turn at the root is cancelled while the model is asked.
+        acts: What people do while it is asked, one after another.
     """
 
     answer: ModelAnswer | None
     failure: PerdureError | None
-    steers: bool
-    cancels: bool
+    acts: Sequence[Act]
+
+
+def new_root() -> str:
+    """A new id for the turn or the session at the root."""
+    return f"fidelity-{secrets.token_hex(6)}"
 
 
 class Script:
-    """The script of a seed.
+    """The script of a seed, to be played once.
 
     Attributes:
+        root: The id of the turn or the session at the root. It may be in what models are told, so
+            it is the same in the simulator and on a real server.
         agents: The agents; the first has the turn.
-        request: The input of the turn.
+        request: The input of the turn or the session.
+        first: What it is sent with its start; None if nothing is.
         billed: What the models have billed, in tokens, by turn and call.
     """
 
-    def __init__(self, seed: int) -> None:
+    first: Act | None = None
+
+    def __init__(self, seed: int, root: str, *, resets: int = 0) -> None:
+        """Make the script of a seed, in which so many resets happen at most."""
+        self.root = root
+        self._resets = resets
+        self._looks = 0
         self._seed = seed
         choices = Choices(seed)
         self.agents = [self._timeless(agent) for agent in some_agents(choices)]
-        self.request = TurnRequest(
+        self.request = self._request(choices)
+        self.billed: dict[tuple[str, str], int] = {}
+        self._orders: dict[str, int] = {}
+
+    def _request(self, choices: Choices) -> TurnRequest | SessionRequest:
+        return TurnRequest(
             agent=self.agents[0].name,
             task=Task(content="go", requires_human_approval=choices.happens(8)),
             budget=without_time(some_budget(choices)),
         )
-        self.billed: dict[tuple[str, str], int] = {}
 
     def _timeless(self, agent: Agent[Any]) -> Agent[Any]:
         """Return an agent whose turns do not depend on the time that something takes."""
@@ -127,15 +148,16 @@ class Script:
         return f"{done} by {info.activity_id}"
 
     def said(self, turn: str, key: str, request: ModelRequest) -> Said:
-        """Return what a model says, and bill it."""
-        draw = self._draw("model", turn, key)
+        """Return what a model says and what people do meanwhile, and bill it."""
+        name = relative(turn)
+        draw = self._draw("model", name, key)
         agent = next(one for one in self.agents if request.model.endswith(one.name))
         fails = draw.random() < 0.1
         usage = Usage(input_tokens=draw.choice((20, 300)), output_tokens=draw.choice((5, 50)))
-        steers, cancels = draw.random() < 0.12, draw.random() < 0.03
+        acts = self._meanwhile(draw, turn, key)
         if fails:
-            return Said(None, draw.choice(_FAILURES), steers, cancels)
-        self.billed[turn, key] = usage.input_tokens + usage.output_tokens
+            return Said(None, draw.choice(_FAILURES), acts)
+        self.billed[name, key] = usage.input_tokens + usage.output_tokens
         parts = self._parts(draw, agent)
         asks = any(isinstance(part, ToolCall) for part in parts)
         answer = ModelAnswer(
@@ -145,7 +167,14 @@ class Script:
             model=request.model,
             stop=StopReason.TOOL_CALLS if asks else StopReason.END,
         )
-        return Said(answer, None, steers, cancels)
+        return Said(answer, None, acts)
+
+    def _meanwhile(self, draw: random.Random, turn: str, key: str) -> list[Act]:
+        """Return what people do while a model is asked."""
+        steers, cancels = draw.random() < 0.12, draw.random() < 0.03
+        said = f"message at {key}"
+        acts = [Act(turn, STEER, said, Steer(text=said))] if steers else []
+        return [*acts, Act(self.root, CANCEL)] if cancels else acts
 
     def _parts(self, draw: random.Random, agent: Agent[Any]) -> tuple[Text | ToolCall, ...]:
         names = [one.name for one in agent.delegates if isinstance(one, Delegate)]
@@ -172,25 +201,40 @@ class Script:
             return ToolCall(id="", name="spawn_agents", arguments=json.dumps({"tasks": tasks}))
         return ToolCall(id="", name="delegate_to_agent", arguments=json.dumps(tasks[0]))
 
-    def order(self, turn: str, state: TurnState, done: int) -> tuple[str, BaseModel] | None:
-        """Return what people do about a turn that waits for them, after so many orders to it.
+    def next_act(self, scene: Scene) -> Act | None:
+        """Return what people do when nothing else happens; None if they do nothing any more."""
+        return self._reset(scene) or (self._order(scene.waiting) if scene.waiting else None)
 
-        An update with its input; None if they cancel the turn.
-        """
-        waiting = state.waiting
-        assert waiting is not None
-        if done >= 10:
+    def _reset(self, scene: Scene) -> Act | None:
+        """Return a reset of one of the open runs; None if nobody resets one now."""
+        self._looks += 1
+        draw = self._draw("reset", self._looks)
+        workflows = sorted((id_ for id_, points in scene.points.items() if points), key=relative)
+        if not self._resets or not workflows or draw.random() > 0.4:
             return None
-        if waiting.kind == "approval":
-            return DECIDE, self._decision(turn, state)
-        if waiting.kind in ("budget", "iterations"):
-            return ADD_BUDGET, self._addition(state, waiting.kind)
-        return RESUME, Empty()
+        self._resets -= 1
+        workflow = draw.choice(workflows)
+        return Act(workflow, RESET, point=draw.choice(sorted(scene.points[workflow])))
+
+    def _order(self, waiting: Mapping[str, TurnState]) -> Act:
+        """Return what people do about a turn that waits for them."""
+        turn = min(waiting, key=relative)
+        state, done = waiting[turn], self._orders.get(turn, 0) + 1
+        self._orders[turn] = done
+        order_id = f"order {done} to {relative(turn)}"
+        assert state.waiting is not None
+        if done > _MOST_ORDERS:  # one that a reset has left is not cancelled with the others
+            return Act(self.root if done == _MOST_ORDERS + 1 else turn, CANCEL)
+        if state.waiting.kind == "approval":
+            return Act(turn, DECIDE, order_id, self._decision(turn, state))
+        if state.waiting.kind in ("budget", "iterations"):
+            return Act(turn, ADD_BUDGET, order_id, self._addition(state, state.waiting.kind))
+        return Act(turn, RESUME, order_id)
 
     def _decision(self, turn: str, state: TurnState) -> Decision:
         assert state.waiting is not None
         approval = state.waiting.pending[0]
-        says = self._draw("decision", turn, approval.call_id).choice(
+        says = self._draw("decision", relative(turn), approval.call_id).choice(
             ("approve", "approve", "deny", "edit")
         )
         return Decision(
@@ -209,13 +253,9 @@ class Script:
         return BudgetUpdate.model_validate(limits)
 
 
-class Empty(BaseModel):
-    """The input of an update that needs none."""
-
-
 def relative(turn_id: str) -> str:
-    """Return the id of a turn as the script names it: that of the root is the first part."""
-    return "/".join((ROOT, *turn_id.split("/")[1:]))
+    """Return the id of a turn as the script names it, whatever the root is and second ids are."""
+    return _SECOND_ID.sub("again", "/".join((ROOT, *turn_id.split("/")[1:])))
 
 
 def without_time(budget: Budget | None) -> Budget | None:

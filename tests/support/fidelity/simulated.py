@@ -1,9 +1,10 @@
-"""The turn of a script in the simulator, in which nothing goes wrong and nothing is late."""
+"""The turn or the session of a script in the simulator, where nothing goes wrong or is late."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
@@ -14,27 +15,101 @@ from perdure import Agent
 from perdure.activities.call_tool import Handler
 from perdure.activities.provider import ModelRequest
 from perdure.delivery.webhook import Notification
-from perdure.temporal.names import STEER, TURN
+from perdure.session.wire import SessionRequest
+from perdure.temporal.names import MOVE_ON, SESSION, TURN
 from perdure.temporal.payloads import pack
 from perdure.testing.simulation.choices import Choices
 from perdure.testing.simulation.reading import catch_up
 from perdure.testing.simulation.server.attempts import SimulatedAttempts
 from perdure.testing.simulation.server.clock import VirtualClock
 from perdure.testing.simulation.server.effects import Effects
-from perdure.testing.simulation.server.runs import Activity, RunStage, SimulatedRun
+from perdure.testing.simulation.server.history import attributes, name_of
+from perdure.testing.simulation.server.resets import Resets
+from perdure.testing.simulation.server.runs import Activity, SimulatedRun, Update
 from perdure.testing.simulation.server.sdk import CONVERTER, BegunRun
 from perdure.testing.simulation.server.server import SimulatedServer
 from perdure.testing.simulation.worker import SimulatedWorker
 from perdure.turn.effect_values import Verification
-from perdure.turn.wire import Steer, ToolOutput, ToolRun
+from perdure.turn.wire import ToolOutput, ToolRun
 from perdure.values.answers import ModelAnswer
 from perdure.worker import internals
 from perdure.worker.assembly import build
 from perdure.worker.settings import WorkerSettings
 
-from .script import ROOT, Script
+from .acts import FILLING, FILLS, OVER, REASON, Act, Scene, answer_of, refusal_of, stops
+from .quiet import is_waiting
+from .resetting import points
+from .script import Script
 
 _MOST_STEPS = 20_000
+_BETWEEN_S = 0.01
+"""The time between two things that happen during a model call, which takes 50 ms."""
+
+
+class ScriptedServer(SimulatedServer):
+    """A server that draws nothing."""
+
+    def new_run_id(self) -> str:
+        """Return the id of a new run, from which its random numbers come."""
+        number = len(self.runs) + 1
+        return f"{number:08x}-0000-4000-8000-{number:012x}"
+
+
+class SimulatedActs:
+    """Does what people do in the simulator."""
+
+    def __init__(self, server: SimulatedServer, effects: Effects, resets: Resets) -> None:
+        self._resets = resets
+        self._server = server
+        self._effects = effects
+        self._sent: list[tuple[Act, SimulatedRun, Update]] = []
+
+    def do(self, act: Act) -> None:
+        """Do something, unless the workflow is over."""
+        run = self._server.last_run_of(act.to)
+        assert run is not None
+        match act.name:
+            case "cancel":
+                self._server.cancel(run, REASON)
+            case "terminate":
+                self._effects.terminate(run)
+            case "fill":
+                for _ in range(FILLS):
+                    fields = {"signal_name": MOVE_ON, "input": {"payloads": [FILLING]}}
+                    self._server.deliver(run, "WORKFLOW_EXECUTION_SIGNALED", fields)
+            case "reset":
+                self._resets.reset(run, points(run.history.events)[act.point])
+            case _:
+                update = self._server.update(run, act.id, act.name, pack(act.content))
+                self._sent.append((act, run, update))
+
+    def do_all(self, acts: Sequence[Act]) -> None:
+        """Do one thing after another, until one cancels the turn that runs."""
+        if acts:
+            first, *others = acts
+            self.do(first)
+            self._server.clock.later(_BETWEEN_S, partial(self._go_on, first, others))
+
+    def _go_on(self, done: Act, others: Sequence[Act]) -> None:
+        answers = self.answers
+        if not stops(done, answers[-1][1] if done.id else "", answers[:-1]):
+            self.do_all(others)
+
+    @property
+    def answers(self) -> list[tuple[str, str]]:
+        """What was answered to the updates, in their order."""
+        return [(act.id, _answer(run, update)) for act, run, update in self._sent]
+
+
+def _answer(run: SimulatedRun, update: Update) -> str:
+    if update.failure is not None:
+        return refusal_of(update.failure)
+    for event in run.history.events:
+        if name_of(event) == "WORKFLOW_EXECUTION_UPDATE_COMPLETED":
+            content = attributes(event)
+            if content.meta.update_id == update.id:
+                return answer_of(content.outcome.success.payloads)
+    return OVER
 
 
 class ScriptedWorld:
@@ -43,16 +118,12 @@ class ScriptedWorld:
     def __init__(self, server: SimulatedServer, script: Script) -> None:
         self._server = server
         self._script = script
+        self.acts: SimulatedActs
 
     def answer(self, activity: Activity, request: ModelRequest) -> ModelAnswer:
         """Do what the script has, and return its answer."""
-        run = activity.run
-        said = self._script.said(run.id, activity.key, request)
-        if said.steers:
-            content = pack(Steer(text=f"message at {activity.key}"))
-            self._server.update(run, f"message at {activity.key}", STEER, content)
-        if said.cancels:
-            self._server.cancel(run.root, "enough")
+        said = self._script.said(activity.run.id, activity.key, request)
+        self.acts.do_all(said.acts)
         if said.failure is not None:
             raise said.failure
         assert said.answer is not None
@@ -118,54 +189,59 @@ class ScriptedWorker(SimulatedWorker):
 class ScriptedPeople:
     """People who look once a second, and do what the script has when nothing else happens."""
 
-    def __init__(self, server: SimulatedServer, script: Script) -> None:
+    def __init__(self, server: SimulatedServer, script: Script, acts: SimulatedActs) -> None:
         self._server = server
         self._script = script
-        self._done: dict[str, int] = {}
+        self._acts = acts
+        self._before: list[int] = []
         server.clock.later(1, self.look)
 
     def look(self) -> None:
-        """Do the next thing that a turn waits for."""
-        root = self._server.run_of(ROOT)
-        if root is None:
+        """Do the next thing that the script has, if all runs wait and are the same as before."""
+        runs = [run for run in self._server.runs if not run.closed]
+        if not runs:
             return
-        runs = [run for run in self._server.runs if not run.closed and run.begun.type == TURN]
-        if all(map(_is_quiet, runs)):
-            waiting = [run for run in runs if run.read.waiting and run.read.needs_person]
-            self._order(root, min(waiting, key=lambda run: run.id))
+        before, self._before = self._before, [len(run.history) for run in self._server.runs]
+        if all(is_waiting(run.history.events) for run in runs) and self._before == before:
+            act = self._script.next_act(self._scene(runs))
+            if act is not None:
+                self._acts.do(act)
         self._server.clock.later(1, self.look)
 
-    def _order(self, root: SimulatedRun, run: SimulatedRun) -> None:
-        done = self._done[run.id] = self._done.get(run.id, 0) + 1
-        order = self._script.order(run.id, run.read, done)
-        if order is None:
-            self._server.cancel(root, "enough")
-            return
-        name, content = order
-        self._server.update(run, f"order {done} to {run.id}", name, pack(content))
+    def _scene(self, opened: Sequence[SimulatedRun]) -> Scene:
+        """What people see."""
+        sessions = [run.session for run in self._server.runs if run.begun.type == SESSION]
+        turns = [run for run in opened if run.read.waiting and run.read.needs_person]
+        return Scene(
+            {run.id: run.read for run in turns},
+            sessions[-1] if sessions else None,
+            {run.id: list(points(run.history.events)) for run in opened},
+        )
 
 
-def _is_quiet(run: SimulatedRun) -> bool:
-    """Whether nothing happens to a run until somebody does something."""
-    pauses = run.read.waiting is not None and run.read.waiting.kind == "provider"
-    return not (run.stage is not RunStage.NONE or run.activities or run.signals or pauses)
-
-
-def simulated(script: Script) -> list[SimulatedRun]:
-    """The runs of the turn of a script."""
+def simulated(script: Script) -> tuple[list[SimulatedRun], list[tuple[str, str]]]:
+    """All runs of a script, and what was answered to updates."""
     choices = Choices(0, ())
-    server = SimulatedServer(choices, VirtualClock(choices))
-    worker = ScriptedWorker(server, script.agents, ScriptedWorld(server, script))
+    server = ScriptedServer(choices, VirtualClock(choices))
+    world = ScriptedWorld(server, script)
+    worker = ScriptedWorker(server, script.agents, world)
     server.on_event.append(catch_up)
-    Effects(server, SimulatedAttempts(server, worker))
-    ScriptedPeople(server, script)
+    attempts = SimulatedAttempts(server, worker)
+    effects = Effects(server, attempts)
+    resets = Resets(server, attempts, effects)
+    acts = world.acts = SimulatedActs(server, effects, resets)
+    ScriptedPeople(server, script, acts)
     run_id = server.new_run_id()
-    server.start(BegunRun(ROOT, run_id, run_id, TURN, 0), [pack(script.request).payload])
+    kind = SESSION if isinstance(script.request, SessionRequest) else TURN
+    server.start(BegunRun(script.root, run_id, run_id, kind, 0), [pack(script.request).payload])
+    if script.first is not None:
+        acts.do(script.first)
     try:
         for _ in range(_MOST_STEPS):
             if not server.clock.step():
                 break
-        return server.runs
+        assert all(run.closed for run in server.runs), "it goes on for ever"
+        return server.runs, acts.answers
     finally:
         for run in server.runs:
             run.evict()

@@ -21,6 +21,7 @@ PATCHES = {
     "agent-at-hand": (),
     "answers-at-cancel": ("updates are answered",),
     "answers-cancelled-push": ("updates are answered",),
+    "begun-by-updates": (),
     "cancelled-while-a-wait-is-told": ("nothing is stuck", "fold is state"),
     "cancelled-while-it-fails": ("tasks end once",),
     "cancelled-while-recording": ("nothing is stuck", "every history replays"),

@@ -259,7 +259,7 @@ class Effects:
     def _cancel_orphan(self, run: SimulatedRun, child: SimulatedChild) -> None:
         orphan = self._reached(run, child.workflow_id, is_child=True)
         if orphan is not None:
-            self._server.cancel(orphan, "by parent close policy")
+            self._server.cancel(orphan, "")
 
     def terminate(self, run: SimulatedRun) -> None:
         """Terminate a run, as an operator does."""

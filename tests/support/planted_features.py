@@ -312,7 +312,7 @@ OF_FEATURES = (
         "            notes.note(TurnOver(number, began=False))",
         (FOLD, MESSAGES),
         kind="session",
-        focus=("operators",),
+        focus=("inputs", "operators"),
         also=(
             (
                 "workflows/session/agent_session.py",
@@ -458,7 +458,7 @@ OF_FEATURES = (
         "            self._ended.append(key)\n",
         "            pass\n",
         (FOLD,),
-        seeds=250,
+        seeds=500,
         kind="session",
         focus=("cancels",),
     ),

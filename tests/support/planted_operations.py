@@ -40,7 +40,7 @@ OF_OPERATIONS = (
         "a supervisor leaves no time to try again what a killed worker had, so a session loses a"
         " turn",
         *NO_TIME_LEFT,
-        (MESSAGES,),
+        (MESSAGES, "webhooks are delivered or recorded"),
         kind="session",
         focus=("losses",),
     ),
@@ -48,7 +48,7 @@ OF_OPERATIONS = (
         "a supervisor leaves no time to try again what a killed worker had, so a schedule does not"
         " count a turn",
         *NO_TIME_LEFT,
-        ("schedules keep their limits",),
+        ("schedules keep their limits", "webhooks are delivered or recorded"),
         kind="schedule",
         focus=("losses",),
     ),

@@ -353,7 +353,7 @@ def test_checks_know_the_order_within_a_workflow_task(kind: Kind, seed: int) -> 
 @pytest.mark.accepts("S34", "S35")
 def test_turn_goes_on_in_a_new_run_while_a_poll_ends() -> None:
     """The result of its job has come from outside; the next run does not poll."""
-    made = simulate(125, kind="session", focus=["jobs"])
+    made = simulate(342, kind="session", focus=["jobs"])
     goes_on = [run.read for run in made.server.runs if run.closed.endswith("CONTINUED_AS_NEW")]
 
     assert made.broken is None, made.story

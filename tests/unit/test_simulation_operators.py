@@ -37,7 +37,7 @@ PAUSED: tuple[tuple[Kind, int], ...] = (("turn", 9), ("session", 20))
 STREAMS: tuple[tuple[Kind, int], ...] = (("turn", 10), ("session", 2))
 """Seeds in which somebody sends updates without a pause to a run that is nearly full."""
 
-FORGERIES: tuple[tuple[Kind, int], ...] = (("turn", 9), ("session", 1), ("schedule", 29))
+FORGERIES: tuple[tuple[Kind, int], ...] = (("turn", 9), ("session", 3), ("schedule", 29))
 """Seeds in which somebody starts a workflow with the input of a later run."""
 
 

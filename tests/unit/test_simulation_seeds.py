@@ -74,7 +74,7 @@ RESET_WHILE_ITS_END_IS_TOLD = 44
 """A turn that is reset to a point after its webhook was begun, before that has read the end."""
 ENDS_AT_A_CANCEL = 197
 """A session with a turn that is cancelled in the task in which two calls end, the second first."""
-CHANGED_AT_A_REFUSAL = 1309, 9000285
+CHANGED_AT_A_REFUSAL = 10, 14
 """Sessions, with more resets, that are closed as Temporal refuses a start, or whose sender takes a
 message back then."""
 SECOND_ATTEMPT = 15

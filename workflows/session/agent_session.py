@@ -81,6 +81,7 @@ class AgentSession:
     @workflow.init
     def __init__(self, start: RawValue = NOTHING) -> None:
         self._start = beginning.read(start)
+        self._is_continued = isinstance(self._start, SessionContinued)
         self._notes = Notes()
         self._turn: Handle | None = None
         self._steering = 0
@@ -98,6 +99,8 @@ class AgentSession:
         """Run the session until it is closed, idle for too long, or cancelled."""
         child_starts.ignore_unawaited()
         self._begin()
+        if not (self._early or self._state.queue or self._is_continued):
+            workflow.patched(patches.MARKS_FIRST_TASK)
         if self._early and self._state.may_start and workflow.patched(patches.EARLY_FIRST):
             await workflow.wait_condition(lambda: not self._early)
         try:
@@ -257,8 +260,7 @@ class AgentSession:
         SDK does it once more together with the next task, or apart from it in a replay
         (temporalio/sdk-rust#1146), so that no handler waits for `run` there.
         """
-        is_continued = isinstance(self._start, SessionContinued)
-        if is_continued and workflow.patched(patches.BEGUN_BY_UPDATES):
+        if self._is_continued and workflow.patched(patches.BEGUN_BY_UPDATES):
             self._begin()
         elif self._state.request is None:
             self._early += 1

@@ -29,13 +29,21 @@ async def until_done(client: Client, session: Session, tasks: int) -> None:
             await asyncio.sleep(0.02)
 
 
+NEW = SessionRequest(agent="spender")
+"""A session whose first message was refused: it has begun without one."""
+FORK = SessionSnapshot(session=NEW, count=0)
+
+
 @pytest.mark.accepts("S128")
-async def test_two_messages_to_a_new_run_without_a_worker(perdure_server: str) -> None:
-    """The first task of the run has done nothing, as that of a fork, and of a run that goes on
-    while the session is idle. The SDK does it again with the next one, but not so in a replay.
+@pytest.mark.parametrize("begun", [NEW, FORK], ids=["new", "fork"])
+async def test_two_messages_to_a_new_run_without_a_worker(
+    perdure_server: str, begun: SessionRequest | SessionSnapshot
+) -> None:
+    """The first task of the run has no message, as that of a fork, and of a run that goes on while
+    the session is idle. If it did nothing, the SDK would do it again with the next one, but not so
+    in a replay.
     """
     model = ScriptedModel(says("one"))
-    begun = SessionSnapshot(session=SessionRequest(agent="spender"), count=0)
     async with queue(perdure_server) as work:
         client, session = work.client.temporal, session_of(work.client)
         await continued(work.client, session.id, pack(begun), kind=SESSION)

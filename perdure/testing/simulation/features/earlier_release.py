@@ -39,6 +39,7 @@ PATCHES = {
     "found-again": ("tasks end once",),
     "made-up-input-is-refused": (),
     "made-up-spending-is-not-counted": ("first runs take no state",),
+    "marks-first-task": (),
     "messages-are-checked": (),
     "money-taken-back": (),
     "moves-on": (),

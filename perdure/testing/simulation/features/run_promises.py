@@ -12,6 +12,7 @@ from perdure.testing.simulation.server.runs import SimulatedRun
 from perdure.testing.simulation.server.sdk import CONVERTER
 from perdure.testing.simulation.server.server import BrokenError
 from perdure.turn.history_limits import run_events
+from perdure.turn.keys import HookKey, ModelKey, parse_key
 
 _LAST_TASKS = 10
 """So many workflow tasks a full run may have, as tasks and answers cross."""
@@ -56,16 +57,31 @@ def _has_refused(run: SimulatedRun) -> bool:
 
 
 def deadlines_name_errors(simulated: Simulated) -> None:
-    """A turn that ends at its deadline names the error of the provider that it has waited for."""
+    """A turn that ends at its deadline names the error of the provider that it has waited for.
+
+    Not if it has failed when the call was cancelled already, or before a message that is checked.
+    """
     for run in simulated.server.runs:
         error = _error_of(run)
         if error is None or error.code != errors.TurnTimeoutError.code:
             continue
         failed = [one.error.code for one in run.read.attempts.unpardoned]
         known = [code for code in failed if code.startswith("LLM_")]
-        if known and (error.cause is None or error.cause.code != known[-1]):
+        if known and _has_waited(run) and (error.cause is None or error.cause.code != known[-1]):
             message = f"the last call has failed with {known[-1]}, and it says {error.cause}"
             raise BrokenError("deadlines name errors", message, run)
+
+
+def _has_waited(run: SimulatedRun) -> bool:
+    """Return whether the last call of a model ended by itself, and no message was checked since."""
+    for event in reversed(run.history.events):
+        if name_of(event) == "ACTIVITY_TASK_CANCEL_REQUESTED":
+            return False
+        if name_of(event) == "ACTIVITY_TASK_SCHEDULED":
+            key = parse_key(attributes(event).activity_id)
+            if isinstance(key, ModelKey) or (isinstance(key, HookKey) and key.moment == "message"):
+                return isinstance(key, ModelKey)
+    return False
 
 
 def _error_of(run: SimulatedRun) -> errors.ErrorInfo | None:

@@ -453,16 +453,6 @@ OF_FEATURES = (
         focus=("servers", "jobs", "losses"),
     ),
     Planted(
-        "calls that end in the task of a cancel count in the order of the calls",
-        "workflows/ends.py",
-        "            self._ended.append(key)\n",
-        "            pass\n",
-        (FOLD,),
-        seeds=500,
-        kind="session",
-        focus=("cancels",),
-    ),
-    Planted(
         "a timer that has fired before its moment is waited for again",
         "workflows/turn/clock.py",
         "            if not is_early:\n                return\n",

@@ -821,6 +821,7 @@ async def test_failed_task_has_no_output_and_its_cost_is_that_of_all_rounds(
         with pytest.raises(errors.LLMRefusedError) as raised:
             await client.turn(f"{batch_id}/2").result()
         names = [repr(one) for one in (batch, client.turn(f"{batch_id}/2"), client)]
+        await batch.wait(60)  # its results may come a moment before its end
         await batch.retry()
         second = by_id(await _all(batch.results()))
         after = [by_id(await _all(batch.results(one.cursor))) for one in first]
